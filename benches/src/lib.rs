@@ -1,0 +1,1 @@
+//! Benchmarks of quota-core; run one with `cargo bench -p benches --bench NAME`.

@@ -1,0 +1,2 @@
+//! The gate.
+pub mod refusal;

@@ -1,0 +1,6 @@
+//! Policy: the document that people write, checked and compiled.
+//!
+//! Floor 1. Invariant: a policy either loads whole or reports everything that is wrong with it.
+
+pub mod plan;
+pub mod price;

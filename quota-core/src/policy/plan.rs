@@ -1,0 +1,268 @@
+//! The plan: a policy compiled into what the gate runs.
+//!
+//! Floor 1. Invariant: immutable; every name in it has been checked, every amount is within its word.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::estimate::Tokenizer;
+use crate::policy::price::Price;
+use crate::time::Calendar;
+use crate::units::Meter;
+
+/// One limit of one scope.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// The canonical short name (`rpm`, `input_tpm`, `daily_budget_usd`, …), or the name given to a free window.
+    pub name: Arc<str>,
+    /// What is counted.
+    pub meter: Meter,
+    /// Over what it is counted.
+    pub window: Window,
+    /// Never passed by an admission.
+    pub hard: u64,
+    /// Reported (and perhaps degraded) when passed; at most `hard`.
+    pub soft: Option<u64>,
+    /// For rates: the most that may be taken at one instant; `hard` unless the policy says otherwise.
+    pub burst: u64,
+    /// Enforced, or only counted and reported.
+    pub mode: Mode,
+    /// What happens to a request that does not fit.
+    pub on_exceed: OnExceed,
+    /// How much output is held.
+    pub hold: Hold,
+    /// Percentages of `hard` whose crossing is an entry, once per period.
+    pub alert_percent: Option<u8>,
+    /// Other amounts for a while, in the order of the document; the last one in force counts.
+    pub overrides: Vec<Override>,
+}
+
+/// A limit's other amount for a while.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Override {
+    /// Unix nanoseconds from which it holds.
+    pub starts: u64,
+    /// Unix nanoseconds at which it ends.
+    pub expires: u64,
+    /// The hard amount meanwhile.
+    pub hard: u64,
+}
+
+/// Over what an amount is counted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Window {
+    /// A rate: `hard` per this many nanoseconds, rolling.
+    Rolling {
+        /// The period in nanoseconds.
+        nanos: u64,
+    },
+    /// A budget: `hard` per period of a calendar.
+    Fixed(Arc<Calendar>),
+    /// A gauge: `hard` at any moment.
+    Held,
+}
+
+/// Whether a limit refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Refuses.
+    #[default]
+    Enforce,
+    /// Counts and reports, never refuses.
+    Shadow,
+}
+
+/// What happens to a request that does not fit a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnExceed {
+    /// Refused.
+    #[default]
+    Reject,
+    /// Queued in its lane.
+    Queue,
+    /// Degraded by the policy's steps, refused if none fits.
+    Degrade,
+}
+
+/// How output is held on a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// The output ceiling.
+    WorstCase,
+    /// The learned 95th percentile of the tenant and model, at most the ceiling.
+    P95,
+    /// The percentile while the account is far from its hard amount, the ceiling near it.
+    Adaptive,
+}
+
+/// Ceilings of a single request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ceilings {
+    /// Largest input plus output.
+    pub context: Option<u64>,
+    /// Largest input.
+    pub input: Option<u64>,
+    /// Largest output, over all choices.
+    pub output: Option<u64>,
+}
+
+/// A model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelPlan {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The model whose price and limits it shares, for an alias.
+    pub upstream: Option<Arc<str>>,
+    /// How its input is counted.
+    pub tokenizer: Tokenizer,
+    /// What it costs; `None` if unknown (an alias has its upstream's).
+    pub price: Option<Arc<Price>>,
+    /// Its own ceilings: context window and longest output.
+    pub ceilings: Ceilings,
+    /// The capacity that it shares with other models.
+    pub pool: Option<Arc<str>>,
+    /// Limits over all tenants.
+    pub limits: Vec<Limit>,
+}
+
+/// What a tenant may do with one model.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TenantModel {
+    /// Limits of tenant × model.
+    pub limits: Vec<Limit>,
+    /// Ceilings of a request.
+    pub ceilings: Ceilings,
+}
+
+/// A tenant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantPlan {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The plan's or tier's name, a label.
+    pub plan: Option<Arc<str>>,
+    /// Whose money it spends.
+    pub cost_center: Option<Arc<str>>,
+    /// Its share in the scheduler.
+    pub weight: u32,
+    /// The lane of its requests unless they say otherwise.
+    pub lane: Option<Arc<str>>,
+    /// Its own limits.
+    pub limits: Vec<Limit>,
+    /// Ceilings of a request on any model.
+    pub ceilings: Ceilings,
+    /// The models it may use, by name; merged from plan and tenant.
+    pub models: HashMap<Arc<str>, Arc<TenantModel>>,
+    /// What it may do with any other model (`"*"`); `None` forbids them.
+    pub any_model: Option<Arc<TenantModel>>,
+    /// Limits of each of its users.
+    pub users: Vec<Limit>,
+    /// Limits of its apps, by name.
+    pub apps: HashMap<Arc<str>, Vec<Limit>>,
+    /// Limits of its keys, by key id.
+    pub keys: HashMap<Arc<str>, Vec<Limit>>,
+    /// The most requests that may wait in its queue; `None` for the lane's own bound.
+    pub max_queue: Option<u64>,
+}
+
+/// A virtual key's record; the key itself is never kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyPlan {
+    /// The key's id.
+    pub id: Arc<str>,
+    /// The tenant it belongs to.
+    pub tenant: Arc<str>,
+    /// The app it stands for.
+    pub app: Option<Arc<str>>,
+    /// The environment it stands for.
+    pub env: Option<Arc<str>>,
+    /// The user it stands for.
+    pub user: Option<Arc<str>>,
+    /// The lane of its requests.
+    pub lane: Option<Arc<str>>,
+    /// Whether it may name the user it acts for.
+    pub names_users: bool,
+    /// Unix nanoseconds from which it is refused.
+    pub expires: Option<u64>,
+    /// Whether it has been revoked.
+    pub revoked: bool,
+}
+
+/// A lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LanePlan {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its share against the other lanes; at least 1.
+    pub weight: u32,
+    /// The longest that a request may wait in it, in milliseconds.
+    pub max_wait_ms: u64,
+    /// The most requests that may wait in it; `None` for no bound of its own.
+    pub max_queue: Option<u64>,
+}
+
+/// One step of degrading.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DegradeStep {
+    /// The limit (canonical name) whose soft amount, passed, calls for this step.
+    pub when_soft: Option<Arc<str>>,
+    /// The model to use instead.
+    pub model: Option<Arc<str>>,
+    /// The largest output instead.
+    pub max_output_tokens: Option<u64>,
+    /// Tools to take away.
+    pub disable_tools: Vec<Arc<str>>,
+    /// The lane to use instead.
+    pub lane: Option<Arc<str>>,
+}
+
+/// What to do with a model whose price is unknown where a money limit applies.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum UnknownPrice {
+    /// Refuse.
+    #[default]
+    Deny,
+    /// Reckon with the dearest price of the policy.
+    Ceiling,
+    /// Let it pass, counted at zero and reported.
+    Shadow,
+}
+
+/// What is charged when the upstream fails without usage after the request was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum UpstreamFailure {
+    /// The lease ends as unresolved: the reservation stays charged.
+    #[default]
+    Unresolved,
+    /// Nothing is charged.
+    Release,
+}
+
+/// A policy compiled: what the gate runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// Limits over everything.
+    pub global: Vec<Limit>,
+    /// Tenants by name.
+    pub tenants: HashMap<Arc<str>, Arc<TenantPlan>>,
+    /// Models by name.
+    pub models: HashMap<Arc<str>, Arc<ModelPlan>>,
+    /// Limits of cost centres, by name.
+    pub cost_centers: HashMap<Arc<str>, Vec<Limit>>,
+    /// Keys by SHA-256 digest.
+    pub keys: HashMap<[u8; 32], Arc<KeyPlan>>,
+    /// Lanes by name.
+    pub lanes: HashMap<Arc<str>, Arc<LanePlan>>,
+    /// The lane of a request that names none: the first of the document, `interactive` if there is none.
+    pub default_lane: Arc<str>,
+    /// The steps of degrading, in order.
+    pub degrade: Vec<DegradeStep>,
+    /// What an unknown price means.
+    pub unknown_price: UnknownPrice,
+    /// What an upstream failure means.
+    pub upstream_failure: UpstreamFailure,
+    /// How long a lease lives without a heartbeat, in nanoseconds.
+    pub lease_ttl: u64,
+    /// After how long an unresolved lease is closed as used in full, in nanoseconds.
+    pub unresolved_ttl: u64,
+}

@@ -1,0 +1,130 @@
+//! The principal: who asks, as the gateway has verified it.
+//!
+//! Floor 0. Invariant: a principal never holds a key, only a key's id.
+
+use std::sync::Arc;
+
+/// The authenticated asker.
+///
+/// It comes from [`Gate::authenticate`, or from [`Principal::builder`] where the gateway
+/// has verified claims of its own. Cloning costs one reference count.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Principal(Arc<Fields>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Fields {
+    tenant: Arc<str>,
+    app: Option<Arc<str>>,
+    env: Option<Arc<str>>,
+    user: Option<Arc<str>>,
+    lane: Option<Arc<str>>,
+    key: Option<Arc<str>>,
+    names_users: bool,
+}
+
+/// The longest name of a tenant, app, user, … in bytes; longer ones are cut off by a refusal, not shortened.
+pub const MAX_NAME: usize = 256;
+
+impl Principal {
+    /// A principal of a tenant; the other fields are optional.
+    pub fn builder(tenant: impl Into<Arc<str>>) -> PrincipalBuilder {
+        PrincipalBuilder(Fields {
+            tenant: tenant.into(),
+            app: None,
+            env: None,
+            user: None,
+            lane: None,
+            key: None,
+            names_users: false,
+        })
+    }
+
+    /// The party that owns the quota.
+    pub fn tenant(&self) -> &str {
+        &self.0.tenant
+    }
+
+    /// The application of the tenant.
+    pub fn app(&self) -> Option<&str> {
+        self.0.app.as_deref()
+    }
+
+    /// The environment, for instance `prod`.
+    pub fn env(&self) -> Option<&str> {
+        self.0.env.as_deref()
+    }
+
+    /// The user of the tenant.
+    pub fn user(&self) -> Option<&str> {
+        self.0.user.as_deref()
+    }
+
+    /// The lane (class of queue) that its requests go to unless they say otherwise.
+    pub fn lane(&self) -> Option<&str> {
+        self.0.lane.as_deref()
+    }
+
+    /// The id of the key that was presented; never the key.
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    /// The same principal acting for a user of the tenant, where it may name one.
+    ///
+    /// A principal may name users if its key says `names_users: true` (or its builder did). Otherwise the name is
+    /// not trusted and the principal comes back unchanged.
+    pub fn on_behalf_of(&self, user: &str) -> Principal {
+        if !self.0.names_users || user.is_empty() {
+            return self.clone();
+        }
+        Principal(Arc::new(Fields { user: Some(user.into()), ..(*self.0).clone() }))
+    }
+
+    /// Whether every name is within [`MAX_NAME`] and the tenant's is not empty.
+    pub(crate) fn is_well_formed(&self) -> bool {
+        let optional = [&self.0.app, &self.0.env, &self.0.user, &self.0.lane, &self.0.key];
+        !self.0.tenant.is_empty()
+            && self.0.tenant.len() <= MAX_NAME
+            && optional.into_iter().flatten().all(|name| name.len() <= MAX_NAME)
+    }
+}
+
+/// Builds a [`Principal`] from verified claims.
+#[derive(Debug)]
+pub struct PrincipalBuilder(Fields);
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        pub fn $name(mut self, $name: impl Into<Arc<str>>) -> Self {
+            self.0.$name = Some($name.into());
+            self
+        }
+    )*};
+}
+
+impl PrincipalBuilder {
+    setters! {
+        /// The application of the tenant.
+        app,
+        /// The environment.
+        env,
+        /// The user of the tenant.
+        user,
+        /// The lane that its requests go to.
+        lane,
+        /// The id of the key that was presented.
+        key
+    }
+
+    /// Lets the principal name the user it acts for, see [`Principal::on_behalf_of`].
+    pub fn names_users(mut self, may: bool) -> Self {
+        self.0.names_users = may;
+        self
+    }
+
+    /// The principal.
+    pub fn build(self) -> Principal {
+        Principal(Arc::new(self.0))
+    }
+}

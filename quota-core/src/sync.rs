@@ -1,0 +1,92 @@
+//! The atomics of the crate: the standard library's, or loom's under `cfg(quota_loom)`.
+//!
+//! Floor 0. Invariant: no other module names an atomic type, so every interleaving can be explored by loom.
+
+#[cfg(not(quota_loom))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(quota_loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use std::sync::Arc;
+
+/// An `Arc` that can be read and swapped by many threads at once.
+///
+/// In ordinary builds it is [`arc_swap::ArcSwapOption`], whose loads and swaps are lock-free. Under loom it is an
+/// ideal cell behind loom's mutex: loom then explores what the crate builds on the cell, not the cell itself.
+#[cfg(not(quota_loom))]
+pub(crate) struct ArcCell<T>(arc_swap::ArcSwapOption<T>);
+
+#[cfg(not(quota_loom))]
+impl<T> ArcCell<T> {
+    pub(crate) const fn empty() -> Self {
+        ArcCell(arc_swap::ArcSwapOption::const_empty())
+    }
+
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        ArcCell(arc_swap::ArcSwapOption::new(Some(value)))
+    }
+
+    pub(crate) fn load(&self) -> Option<Arc<T>> {
+        self.0.load_full()
+    }
+
+    /// Calls `read` with the value of this moment, without touching its reference count.
+    pub(crate) fn with<R>(&self, read: impl FnOnce(Option<&Arc<T>>) -> R) -> R {
+        read(self.0.load().as_ref())
+    }
+
+    pub(crate) fn store(&self, value: Option<Arc<T>>) {
+        self.0.store(value);
+    }
+
+    /// Puts `new` in place if the cell still holds `current` (the same allocation); tells whether it did.
+    pub(crate) fn swap_if(&self, current: Option<&Arc<T>>, new: Arc<T>) -> bool {
+        let before = self.0.compare_and_swap(&current.cloned(), Some(new));
+        same(before.as_ref(), current)
+    }
+}
+
+#[cfg(quota_loom)]
+pub(crate) struct ArcCell<T>(loom::sync::Mutex<Option<Arc<T>>>);
+
+#[cfg(quota_loom)]
+impl<T> ArcCell<T> {
+    pub(crate) fn empty() -> Self {
+        ArcCell(loom::sync::Mutex::new(None))
+    }
+
+    pub(crate) fn new(value: Arc<T>) -> Self {
+        ArcCell(loom::sync::Mutex::new(Some(value)))
+    }
+
+    pub(crate) fn load(&self) -> Option<Arc<T>> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn with<R>(&self, read: impl FnOnce(Option<&Arc<T>>) -> R) -> R {
+        let value = self.load();
+        read(value.as_ref())
+    }
+
+    pub(crate) fn store(&self, value: Option<Arc<T>>) {
+        *self.0.lock().unwrap() = value;
+    }
+
+    pub(crate) fn swap_if(&self, current: Option<&Arc<T>>, new: Arc<T>) -> bool {
+        let mut cell = self.0.lock().unwrap();
+        let same = same(cell.as_ref(), current);
+        if same {
+            *cell = Some(new);
+        }
+        same
+    }
+}
+
+fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (None, None) => true,
+        _ => false,
+    }
+}
