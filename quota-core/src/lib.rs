@@ -1,6 +1,7 @@
 //! Front page (written last).
 pub mod estimate;
 pub mod gate;
+pub mod meter;
 pub mod policy;
 pub mod principal;
 pub mod reason;

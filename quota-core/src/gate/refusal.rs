@@ -5,38 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use crate::meter::Wait;
 use crate::reason::Reason;
 use crate::units::Meter;
-
-/// When the same request could pass if nothing else happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wait {
-    /// After exactly this long; one nanosecond earlier it would not.
-    After(Duration),
-    /// Some time, unknown when: a slot comes free when another request ends.
-    Unknown,
-    /// Never as it is.
-    Never,
-}
-
-impl Wait {
-    /// The longer of two waits: never beats unknown, unknown beats any time.
-    pub fn max(self, other: Wait) -> Wait {
-        match (self, other) {
-            (Wait::Never, _) | (_, Wait::Never) => Wait::Never,
-            (Wait::Unknown, _) | (_, Wait::Unknown) => Wait::Unknown,
-            (Wait::After(a), Wait::After(b)) => Wait::After(a.max(b)),
-        }
-    }
-
-    /// The wait in milliseconds, rounded up; `None` where no time is known.
-    pub fn millis(self) -> Option<u64> {
-        match self {
-            Wait::After(time) => Some(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)),
-            Wait::Unknown | Wait::Never => None,
-        }
-    }
-}
 
 /// One limit that had no room.
 #[derive(Debug, Clone, PartialEq, Eq)]

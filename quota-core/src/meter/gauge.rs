@@ -1,0 +1,61 @@
+//! The gauge: an amount held against a ceiling.
+//!
+//! Floor 1. Invariant: what is given back was taken before, so the word is the sum of what is held.
+
+use super::{Reading, Taken, Wait};
+
+/// An amount held: the word is what is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gauge {
+    hard: u64,
+}
+
+impl Gauge {
+    /// At most `hard` at any moment.
+    pub const fn new(hard: u64) -> Gauge {
+        Gauge { hard }
+    }
+
+    pub(super) fn hard(&self) -> u64 {
+        self.hard
+    }
+
+    pub(super) fn take(&self, word: u64, n: u64) -> Result<Taken, Wait> {
+        match word.checked_add(n) {
+            _ if n == 0 => Ok(Taken { word, mark: 0 }),
+            Some(sum) if sum <= self.hard => Ok(Taken { word: sum, mark: 0 }),
+            _ if n > self.hard => Err(Wait::Never),
+            _ => Err(Wait::Unknown),
+        }
+    }
+
+    pub(super) fn charge(&self, word: u64, n: u64) -> Taken {
+        Taken { word: word.saturating_add(n), mark: 0 }
+    }
+
+    pub(super) fn correct(&self, word: u64, held: u64, used: u64) -> u64 {
+        word.saturating_sub(held).saturating_add(used)
+    }
+
+    pub(super) fn read(&self, word: u64) -> Reading {
+        Reading { used: word, remaining: self.hard.saturating_sub(word), resets_in: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_and_gives_back() {
+        let gauge = Gauge::new(2);
+        let one = gauge.take(0, 1).unwrap().word;
+        let two = gauge.take(one, 1).unwrap().word;
+        assert_eq!(gauge.take(two, 1), Err(Wait::Unknown));
+        assert_eq!(gauge.take(0, 3), Err(Wait::Never));
+        assert_eq!(Gauge::new(0).take(0, 1), Err(Wait::Never));
+        assert_eq!(gauge.read(gauge.correct(two, 1, 0)).remaining, 1);
+        assert_eq!(gauge.correct(0, 5, 0), 0, "a word never goes below nothing");
+        assert_eq!(gauge.charge(u64::MAX, 1).word, u64::MAX);
+    }
+}

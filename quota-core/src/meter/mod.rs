@@ -1,0 +1,138 @@
+//! Meters: a limit is one 64-bit word and pure functions of (word, amount, now).
+//!
+//! Floor 1. Invariant: no function here knows what is counted or for whom, and none can panic on any word.
+
+mod budget;
+mod gauge;
+mod rate;
+
+pub use budget::Budget;
+pub use gauge::Gauge;
+pub use rate::Rate;
+
+use std::time::Duration;
+
+use crate::time::{Now, Period};
+
+/// How a word is read: one of the three shapes of a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// A rolling window.
+    Rate(Rate),
+    /// A fixed window.
+    Budget(Budget),
+    /// An amount held.
+    Gauge(Gauge),
+}
+
+/// The moment of an operation, as a rule needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct At {
+    /// The time.
+    pub now: Now,
+    /// The period of the rule's calendar that holds `now.wall`; ignored by rates and gauges.
+    pub period: Period,
+}
+
+/// What taking an amount did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// The word afterwards.
+    pub word: u64,
+    /// What a later correction needs to know about this taking: the arrival time after it (rate), the period number
+    /// (budget), nothing (gauge).
+    pub mark: u64,
+}
+
+/// When the same request could pass if nothing else happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// After exactly this long; one nanosecond earlier it would not.
+    After(Duration),
+    /// Some time, unknown when: a slot comes free when another request ends.
+    Unknown,
+    /// Never as it is.
+    Never,
+}
+
+impl Wait {
+    /// The longer of two waits: never beats unknown, unknown beats any time.
+    pub fn max(self, other: Wait) -> Wait {
+        match (self, other) {
+            (Wait::Never, _) | (_, Wait::Never) => Wait::Never,
+            (Wait::Unknown, _) | (_, Wait::Unknown) => Wait::Unknown,
+            (Wait::After(a), Wait::After(b)) => Wait::After(a.max(b)),
+        }
+    }
+
+    /// The wait in milliseconds, rounded up; `None` where no time is known.
+    pub fn millis(self) -> Option<u64> {
+        match self {
+            Wait::After(time) => Some(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)),
+            Wait::Unknown | Wait::Never => None,
+        }
+    }
+}
+
+/// What a word says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// The amount in use: spent and held; above the hard amount where there is debt.
+    pub used: u64,
+    /// The largest amount that could be taken now.
+    pub remaining: u64,
+    /// Nanoseconds until all of it is back if nothing else happens; `None` for a gauge.
+    pub resets_in: Option<u64>,
+}
+
+impl Rule {
+    /// Takes an amount if it fits. An amount that exactly fills the limit fits; an amount of 0 always does.
+    ///
+    /// # Errors
+    /// How long until it would fit. The word is then unchanged.
+    pub fn take(&self, word: u64, amount: u64, at: &At) -> Result<Taken, Wait> {
+        match self {
+            Rule::Rate(rate) => rate.take(word, amount, at.now.mono),
+            Rule::Budget(budget) => budget.take(word, amount, at),
+            Rule::Gauge(gauge) => gauge.take(word, amount),
+        }
+    }
+
+    /// Takes an amount whether it fits or not: how a limit in shadow counts.
+    pub fn charge(&self, word: u64, amount: u64, at: &At) -> Taken {
+        match self {
+            Rule::Rate(rate) => rate.charge(word, amount, at.now.mono),
+            Rule::Budget(budget) => budget.charge(word, amount, at),
+            Rule::Gauge(gauge) => gauge.charge(word, amount),
+        }
+    }
+
+    /// Replaces a held amount by the amount used: gives the rest back, or charges the overrun as debt.
+    ///
+    /// A correction lands in the window in which the hold was taken, and in no other.
+    pub fn correct(&self, word: u64, mark: u64, held: u64, used: u64, at: &At) -> u64 {
+        match self {
+            Rule::Rate(rate) => rate.correct(word, mark, held, used, at.now.mono),
+            Rule::Budget(budget) => budget.correct(word, mark, held, used),
+            Rule::Gauge(gauge) => gauge.correct(word, held, used),
+        }
+    }
+
+    /// Reads a word.
+    pub fn read(&self, word: u64, at: &At) -> Reading {
+        match self {
+            Rule::Rate(rate) => rate.read(word, at.now.mono),
+            Rule::Budget(budget) => budget.read(word, at),
+            Rule::Gauge(gauge) => gauge.read(word),
+        }
+    }
+
+    /// The hard amount: the most that could be taken of an empty account at once.
+    pub fn hard(&self) -> u64 {
+        match self {
+            Rule::Rate(rate) => rate.burst(),
+            Rule::Budget(budget) => budget.hard(),
+            Rule::Gauge(gauge) => gauge.hard(),
+        }
+    }
+}
