@@ -1,11 +1,15 @@
 //! Front page (written last).
 pub mod estimate;
 pub mod gate;
+pub mod journal;
+pub mod lease;
 pub mod meter;
 pub mod policy;
 pub mod principal;
 pub mod reason;
+pub mod refusal;
 pub mod request;
+pub mod store;
 pub(crate) mod sync;
 pub mod time;
 pub mod units;

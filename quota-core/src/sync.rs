@@ -90,3 +90,38 @@ fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
         _ => false,
     }
 }
+
+/// A small number that tends to differ between threads; where to start looking for something free.
+pub(crate) fn thread_hint() -> usize {
+    #[cfg(quota_loom)]
+    return 0;
+    #[cfg(not(quota_loom))]
+    {
+        use std::sync::atomic::AtomicUsize;
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        thread_local! {
+            // ORDERING: relaxed; only that the numbers differ matters.
+            static HINT: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        HINT.try_with(|hint| *hint).unwrap_or(0)
+    }
+}
+
+/// Tells the processor, or loom, that another thread has to move first.
+pub(crate) fn spin() {
+    #[cfg(not(quota_loom))]
+    std::hint::spin_loop();
+    #[cfg(quota_loom)]
+    loom::thread::yield_now();
+}
+
+/// Backs off after a failed swap, longer with each failure, and yields the processor after about a microsecond.
+pub(crate) fn pause(backoff: &crossbeam::utils::Backoff) {
+    #[cfg(not(quota_loom))]
+    backoff.snooze();
+    #[cfg(quota_loom)]
+    {
+        let _ = backoff;
+        loom::thread::yield_now();
+    }
+}

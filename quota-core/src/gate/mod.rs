@@ -1,2 +1,1 @@
 //! The gate.
-pub mod refusal;

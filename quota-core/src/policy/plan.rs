@@ -266,3 +266,8 @@ pub struct Plan {
     /// After how long an unresolved lease is closed as used in full, in nanoseconds.
     pub unresolved_ttl: u64,
 }
+
+impl Window {
+    /// TEMP
+    pub fn amount_bits(&self) -> u32 { 40 }
+}

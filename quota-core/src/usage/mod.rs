@@ -44,3 +44,10 @@ pub struct Usage {
     /// How many times a subset was larger than its total and was cut.
     pub anomalies: u32,
 }
+
+impl Usage {
+    /// TEMP
+    pub fn first_difference(&self, other: &Usage) -> Option<(&'static str, String, String)> {
+        (self != other).then(|| ("x", String::new(), String::new()))
+    }
+}

@@ -1,6 +1,6 @@
 //! Refusals and balances: the numbers that a decision is explained with.
 //!
-//! Floor 3. Invariant: a refusal is a value; it names every limit that had no room and never holds prompt text or a key.
+//! Floor 1. Invariant: a refusal is a value; it names every limit that had no room and never holds prompt text or a key.
 
 use std::sync::Arc;
 use std::time::Duration;

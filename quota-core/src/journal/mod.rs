@@ -1,0 +1,207 @@
+//! The journal: every decision and every ending, once, in order; one of the five seams.
+//!
+//! Floor 2. Invariant: an entry never changes, and holds no prompt text and no key.
+
+mod replay;
+mod ring;
+
+pub use replay::{Replayed, replay};
+pub use ring::Ring;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::lease::{Record, State};
+use crate::refusal::Refusal;
+use crate::time::{Now, show_instant};
+use crate::units::{Meter, Usd};
+
+/// One line of the journal.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Counts up by one from each entry to the next, from 0.
+    pub seq: u64,
+    /// When it was written.
+    pub at: Now,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Event {
+    /// A lease was opened; as asked, or degraded (`terms.degraded`).
+    Admitted(Arc<Record>),
+    /// An open lease holds more; the record has the new holds at its end.
+    Extended(Arc<Record>),
+    /// A lease left the held state, or an unresolved one was resolved; the record is the one after.
+    Ended(Arc<Record>),
+    /// A request was refused.
+    Refused(Arc<Refusal>),
+    /// A request was told to wait in a lane.
+    Queued(Arc<Refusal>, Arc<str>),
+    /// A policy came into force: its digest.
+    Loaded(Arc<str>),
+}
+
+/// Where entries go and where they are read from.
+pub trait Journal: Send + Sync + 'static {
+    /// Adds an entry. Must not wait for I/O.
+    fn append(&self, event: Event, now: Now);
+
+    /// Shows the entries that are still there, oldest first, until `show` says `false`.
+    fn scan(&self, show: &mut dyn FnMut(&Entry) -> bool);
+
+    /// Entries that were written and are no longer there.
+    fn dropped(&self) -> u64;
+}
+
+impl Event {
+    /// The tenant that it is about; `None` for a policy.
+    pub fn tenant(&self) -> Option<&str> {
+        match self {
+            Event::Admitted(record) | Event::Extended(record) | Event::Ended(record) => {
+                Some(record.claim.terms.principal.tenant())
+            }
+            Event::Refused(refusal) | Event::Queued(refusal, _) => Some(&refusal.tenant),
+            Event::Loaded(_) => None,
+        }
+    }
+
+    /// The request id that it is about.
+    pub fn request_id(&self) -> Option<&str> {
+        match self {
+            Event::Admitted(record) | Event::Extended(record) | Event::Ended(record) => {
+                record.claim.terms.request_id.as_deref()
+            }
+            Event::Refused(refusal) | Event::Queued(refusal, _) => refusal.request_id.as_deref(),
+            Event::Loaded(_) => None,
+        }
+    }
+
+    /// The event's name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::Admitted(record) if record.claim.terms.degraded.is_some() => "degraded",
+            Event::Admitted(_) => "admitted",
+            Event::Extended(_) => "extended",
+            Event::Ended(record) => record.state_name(),
+            Event::Refused(_) => "refused",
+            Event::Queued(..) => "queued",
+            Event::Loaded(_) => "policy_loaded",
+        }
+    }
+}
+
+impl Entry {
+    /// The entry with the numbers of its moment, as JSON for people and dashboards. Money is decimal text.
+    pub fn to_json(&self) -> Value {
+        let mut line = json!({ "seq": self.seq, "at": show_instant(self.at.wall), "event": self.event.name() });
+        let detail = match &self.event {
+            Event::Admitted(record) => admitted(record),
+            Event::Extended(record) => json!({
+                "lease": record.claim.id.to_string(),
+                "added": record.more.iter().map(|hold| hold_line(record, hold)).collect::<Vec<_>>(),
+            }),
+            Event::Ended(record) => ended(record),
+            Event::Refused(refusal) => refused(refusal),
+            Event::Queued(refusal, lane) => {
+                let mut value = refused(refusal);
+                value["lane"] = json!(lane);
+                value
+            }
+            Event::Loaded(digest) => json!({ "digest": digest }),
+        };
+        if let (Value::Object(line), Value::Object(detail)) = (&mut line, detail) {
+            line.extend(detail);
+        }
+        line
+    }
+}
+
+fn hold_line(record: &Record, hold: &crate::lease::Hold) -> Value {
+    let bound = record.limit(hold);
+    json!({
+        "scope": bound.scope,
+        "limit": bound.limit,
+        "hard": bound.meter.show(bound.rule.hard()),
+        "held": bound.meter.show(hold.amount),
+        "used_after": bound.meter.show(hold.used),
+        "shadow": bound.shadow,
+    })
+}
+
+fn admitted(record: &Record) -> Value {
+    let terms = &record.claim.terms;
+    json!({
+        "lease": record.claim.id.to_string(),
+        "request_id": terms.request_id,
+        "tenant": terms.principal.tenant(),
+        "app": terms.principal.app(),
+        "user": terms.principal.user(),
+        "key": terms.principal.key(),
+        "model": terms.model,
+        "lane": terms.lane,
+        "degrade_step": terms.degraded,
+        "estimate": {
+            "input_expected": terms.input.expected,
+            "input_reserved": terms.input.reserve,
+            "exact": terms.input.exact,
+            "output_ceiling": terms.output_ceiling,
+            "output_expected": terms.output_expected,
+            "worst_case_usd": terms.worst_cost.to_string(),
+        },
+        "holds": record.claim.holds.iter().map(|hold| hold_line(record, hold)).collect::<Vec<_>>(),
+    })
+}
+
+fn ended(record: &Record) -> Value {
+    let receipt = crate::lease::Receipt::of(record, false);
+    let amounts = |of: &dyn Fn(Meter) -> u64| -> Value {
+        let counted = Meter::ALL.into_iter().filter(|meter| !meter.is_held());
+        counted.map(|meter| (meter.name().to_owned(), json!(meter.show(of(meter))))).collect()
+    };
+    let mut value = json!({
+        "lease": record.claim.id.to_string(),
+        "request_id": record.claim.terms.request_id,
+        "tenant": record.claim.terms.principal.tenant(),
+        "charged": amounts(&|meter| receipt.charged.get(meter)),
+        "returned": amounts(&|meter| receipt.returned(meter)),
+        "overrun": amounts(&|meter| receipt.overrun(meter)),
+        "cost_usd": receipt.cost.to_string(),
+        "charged_usd": Usd::from_units(receipt.charged.get(Meter::Money)).to_string(),
+        "late": receipt.late,
+    });
+    if let State::Unresolved(unresolved) = &record.state {
+        value["cause"] = json!(unresolved.cause.name());
+    }
+    if let State::Settled(settled) = &record.state {
+        value["assumed"] = json!(settled.usage.is_none());
+    }
+    value
+}
+
+fn refused(refusal: &Refusal) -> Value {
+    let lines = refusal.shortages.iter().map(|shortage| {
+        json!({
+            "scope": shortage.scope,
+            "limit": shortage.limit,
+            "hard": shortage.meter.show(shortage.hard),
+            "used": shortage.meter.show(shortage.used),
+            "asked": shortage.meter.show(shortage.asked),
+            "retry_after_ms": shortage.wait.millis(),
+        })
+    });
+    json!({
+        "request_id": refusal.request_id,
+        "tenant": refusal.tenant,
+        "model": refusal.model,
+        "reason": refusal.reason.code(),
+        "message": refusal.message(),
+        "limits": lines.collect::<Vec<_>>(),
+        "retry_after_ms": refusal.wait.millis(),
+        "fits": { "max_output_tokens": refusal.fits.max_output_tokens, "models": refusal.fits.models },
+    })
+}

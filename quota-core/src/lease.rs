@@ -1,0 +1,563 @@
+//! Leases: the states that a reservation goes through, as pure steps between immutable records.
+//!
+//! Floor 2. Invariant: a lease leaves the held state once, and every repeat of an ending finds what the first one did.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::estimate::InputEstimate;
+use crate::meter::Rule;
+use crate::policy::price::Price;
+use crate::principal::Principal;
+use crate::store::Column;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::time::Now;
+use crate::units::{Amounts, Meter, Pico};
+use crate::usage::Usage;
+
+/// Names one lease among all that a store has ever given out.
+///
+/// Slot and generation find it; the tag, a keyed hash of both, keeps one tenant from naming another's.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LeaseId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+    pub(crate) tag: u64,
+}
+
+impl fmt::Display for LeaseId {
+    /// 32 hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}{:08x}{:016x}", self.slot, self.generation, self.tag)
+    }
+}
+
+impl fmt::Debug for LeaseId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is not a lease id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a lease id has 32 hexadecimal digits")]
+pub struct NotLeaseId;
+
+impl FromStr for LeaseId {
+    type Err = NotLeaseId;
+
+    fn from_str(text: &str) -> Result<LeaseId, NotLeaseId> {
+        if text.len() != 32 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(NotLeaseId);
+        }
+        let part = |from: usize, to: usize| u64::from_str_radix(&text[from..to], 16).map_err(|_| NotLeaseId);
+        Ok(LeaseId { slot: part(0, 8)? as u32, generation: part(8, 16)? as u32, tag: part(16, 32)? })
+    }
+}
+
+/// Where the word of one limit lives in a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Account {
+    pub(crate) row: u32,
+    pub(crate) column: u8,
+    pub(crate) identity: Option<crate::store::Identity>,
+}
+
+/// One limit, bound to its account: everything that a store needs to know of it.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// Where its word lives.
+    pub account: Account,
+    /// The scope that it belongs to, for people and journals.
+    pub scope: Arc<str>,
+    /// Its name, for people and journals.
+    pub limit: Arc<str>,
+    /// What it counts.
+    pub meter: Meter,
+    /// Which of the scope's accounts it is.
+    pub column: Column,
+    /// How its word is read.
+    pub rule: Rule,
+    /// Counted but never refused.
+    pub shadow: bool,
+    /// Its soft amount.
+    pub soft: Option<u64>,
+}
+
+/// All limits that apply to one principal and model, widest scope first. Stores take them in this order.
+#[derive(Debug, Default)]
+pub struct Lineup {
+    limits: Box<[Bound]>,
+    rows: Box<[RowSpan]>,
+}
+
+/// The limits of a lineup that share a row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RowSpan {
+    pub(crate) row: u32,
+    pub(crate) identity: Option<crate::store::Identity>,
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+}
+
+impl Lineup {
+    /// A lineup of these limits (at most 65,535). Limits of one row must stand together.
+    pub fn new(limits: Vec<Bound>) -> Lineup {
+        let mut rows: Vec<RowSpan> = Vec::new();
+        for (at, bound) in limits.iter().enumerate().take(u16::MAX as usize) {
+            let (row, identity, at) = (bound.account.row, bound.account.identity, at as u16);
+            match rows.last_mut() {
+                Some(span) if span.row == row && span.identity == identity => span.to = at + 1,
+                _ => rows.push(RowSpan { row, identity, from: at, to: at + 1 }),
+            }
+        }
+        Lineup { limits: limits.into(), rows: rows.into() }
+    }
+
+    /// The limits, widest scope first.
+    pub fn limits(&self) -> &[Bound] {
+        &self.limits
+    }
+
+    pub(crate) fn rows(&self) -> &[RowSpan] {
+        &self.rows
+    }
+}
+
+/// What a lease keeps on one limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hold {
+    /// The limit's place in the lineup.
+    pub limit: u16,
+    /// The amount held.
+    pub amount: u64,
+    /// What a correction needs to know, see [`Taken`](crate::meter::Taken).
+    pub mark: u64,
+    /// The amount in use on the account after the taking; for explanations.
+    pub used: u64,
+}
+
+/// The holds of one taking; eight limits need no allocation of their own.
+pub type Holds = SmallVec<[Hold; 8]>;
+
+/// What was agreed when the request was admitted: everything that is needed to settle it later, from anywhere.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// The request id, where there is one.
+    pub request_id: Option<Arc<str>>,
+    /// Who asked.
+    pub principal: Principal,
+    /// The model that the request runs on (after degrading).
+    pub model: Arc<str>,
+    /// The lane.
+    pub lane: Arc<str>,
+    /// The estimated input.
+    pub input: InputEstimate,
+    /// The largest output over all choices that the reservation allows for.
+    pub output_ceiling: u64,
+    /// The output that was held on limits that hold the learned percentile.
+    pub output_expected: u64,
+    /// The worst case in money; what is charged while the usage is unknown.
+    pub worst_cost: Pico,
+    /// The price that it will be settled at; `None` if it has none.
+    pub price: Option<Arc<Price>>,
+    /// Whether the answer is streamed.
+    pub stream: bool,
+    /// The place of the policy's degrade step that was applied, if any.
+    pub degraded: Option<u16>,
+    /// Nanoseconds that the lease lives without a heartbeat.
+    pub ttl: u64,
+    /// Nanoseconds that it may stay unresolved.
+    pub unresolved_ttl: u64,
+    /// The limits that it was reserved on.
+    pub lineup: Arc<Lineup>,
+}
+
+/// An admitted request: its terms, its holds, and the two things about it that change without a step.
+#[derive(Debug)]
+pub struct Claim {
+    /// The lease's id.
+    pub id: LeaseId,
+    /// What was agreed.
+    pub terms: Terms,
+    /// When it was admitted.
+    pub at: Now,
+    /// What was taken.
+    pub holds: Holds,
+    /// Engine time at which it expires. Raised by heartbeats, read by the sweeper.
+    deadline: AtomicU64,
+    /// 1 once bytes were about to leave. Set once by the owner, read when cancelling.
+    sent: AtomicU32,
+}
+
+impl Claim {
+    pub(crate) fn new(id: LeaseId, terms: Terms, at: Now, holds: Holds) -> Claim {
+        let deadline = AtomicU64::new(at.mono.saturating_add(terms.ttl));
+        Claim { id, terms, at, holds, deadline, sent: AtomicU32::new(0) }
+    }
+
+    /// Engine time at which it expires unless a heartbeat comes.
+    pub fn deadline(&self) -> u64 {
+        // ORDERING: relaxed; the deadline is a number by itself, and the sweeper looks again before it expires a lease.
+        self.deadline.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn renew(&self, until: u64) {
+        // ORDERING: relaxed, as in `deadline`. A maximum, so that a late heartbeat never shortens a life.
+        self.deadline.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// Whether the request was marked as leaving for the upstream.
+    pub fn is_sent(&self) -> bool {
+        // ORDERING: acquire pairs with the release in `mark_sent`, so that whoever sees the mark also sees what the
+        // owner did before it.
+        self.sent.load(Ordering::Acquire) == 1
+    }
+
+    pub(crate) fn mark_sent(&self) {
+        // ORDERING: release, see `is_sent`.
+        self.sent.store(1, Ordering::Release);
+    }
+}
+
+/// A lease at one moment. Each step of its life makes a new record.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// What it is about.
+    pub claim: Arc<Claim>,
+    /// What was taken later, by extending it; in the order of the extensions.
+    pub more: Vec<Hold>,
+    /// How it stands.
+    pub state: State,
+}
+
+/// How a lease stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Open: everything reserved is held.
+    Held,
+    /// Charged as reserved because the usage is unknown; slots are free; one late settle corrects it.
+    Unresolved(Unresolved),
+    /// Charged as used.
+    Settled(Box<Settled>),
+    /// Given back whole.
+    Cancelled(Now),
+}
+
+/// Why and since when a usage is unknown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unresolved {
+    /// Since when.
+    pub since: Now,
+    /// Why.
+    pub cause: Cause,
+    /// The best-known figures, for instance the running count of a stream that broke.
+    pub seen: Option<Box<Usage>>,
+}
+
+/// Why a usage is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The lease was dropped.
+    Dropped,
+    /// Its deadline passed.
+    Expired,
+    /// The upstream's answer carried no usable usage.
+    NoUsage,
+    /// The upstream failed after the request was sent.
+    UpstreamFailed,
+}
+
+impl Cause {
+    /// The name in journals and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Dropped => "dropped",
+            Cause::Expired => "expired",
+            Cause::NoUsage => "no_usage",
+            Cause::UpstreamFailed => "upstream_failed",
+        }
+    }
+}
+
+/// What a settled lease was charged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// When.
+    pub at: Now,
+    /// The provider's figures; `None` where the reservation was taken as used (`assumed`).
+    pub usage: Option<Usage>,
+    /// What was charged per meter.
+    pub amounts: Amounts,
+    /// The exact cost.
+    pub cost: Pico,
+    /// Whether it was unresolved before.
+    pub late: bool,
+}
+
+/// How a caller wants a lease to end.
+#[derive(Debug, Clone)]
+pub enum End {
+    /// With the provider's figures, priced.
+    Settle {
+        /// The figures.
+        usage: Usage,
+        /// What they come to per meter.
+        amounts: Amounts,
+        /// Their exact cost.
+        cost: Pico,
+    },
+    /// The request never left.
+    Cancel,
+    /// The usage is unknown.
+    Abandon(Cause, Option<Box<Usage>>),
+    /// An unresolved lease has waited long enough: the reservation is taken as used.
+    Assume,
+}
+
+/// An ending that was refused; nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndError {
+    /// No lease of this id is known: it never was, or it ended so long ago that it is forgotten.
+    #[error("no lease `{0}` is known")]
+    Unknown(String),
+    /// It has ended with other figures.
+    #[error("lease {lease} has ended with {field} = {first}; {second} differs, nothing was changed")]
+    Conflict {
+        /// The lease.
+        lease: LeaseId,
+        /// The first field that differs.
+        field: &'static str,
+        /// Its value at the first ending.
+        first: String,
+        /// Its value now.
+        second: String,
+    },
+    /// A request that was sent can't be cancelled: settle it, or let it be unresolved.
+    #[error("lease {0} was sent upstream and can't be cancelled")]
+    CancelAfterSent(LeaseId),
+    /// The store did not answer; the ending can be repeated.
+    #[error("the store does not answer")]
+    StoreUnavailable,
+}
+
+impl EndError {
+    /// The stable code of the error.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            EndError::Unknown(_) => "lease_unknown",
+            EndError::Conflict { .. } => "lease_conflict",
+            EndError::CancelAfterSent(_) => "cancel_after_sent",
+            EndError::StoreUnavailable => "store_unavailable",
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, EndError::StoreUnavailable)
+    }
+}
+
+/// What an ending does to a record.
+#[derive(Debug)]
+pub enum Step {
+    /// The next record.
+    Next(Record),
+    /// It had ended the same way before.
+    Repeat,
+}
+
+impl Record {
+    pub(crate) fn held(claim: Claim) -> Record {
+        Record { claim: Arc::new(claim), more: Vec::new(), state: State::Held }
+    }
+
+    /// Whether the lease still keeps its slot: held, or waiting to be resolved.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Held | State::Unresolved(_))
+    }
+
+    /// All that was taken, in order.
+    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.claim.holds.iter().chain(&self.more)
+    }
+
+    /// The limit that a hold is on.
+    pub fn limit(&self, hold: &Hold) -> &Bound {
+        &self.claim.terms.lineup.limits()[hold.limit as usize]
+    }
+
+    /// The largest amount held per meter.
+    pub fn held_amounts(&self) -> Amounts {
+        let mut sums: SmallVec<[(u16, u64); 8]> = SmallVec::new();
+        for hold in self.holds() {
+            match sums.iter_mut().find(|(limit, _)| *limit == hold.limit) {
+                Some((_, sum)) => *sum = sum.saturating_add(hold.amount),
+                None => sums.push((hold.limit, hold.amount)),
+            }
+        }
+        let mut amounts = Amounts::default();
+        for (limit, sum) in sums {
+            let meter = self.claim.terms.lineup.limits()[limit as usize].meter;
+            amounts.set(meter, amounts.get(meter).max(sum));
+        }
+        amounts
+    }
+
+    /// The record after an ending.
+    ///
+    /// # Errors
+    /// [`EndError::Conflict`] if it ended otherwise before, [`EndError::CancelAfterSent`].
+    pub fn end(&self, end: &End, now: Now) -> Result<Step, EndError> {
+        let next = |state| Ok(Step::Next(Record { claim: self.claim.clone(), more: self.more.clone(), state }));
+        let settled = |usage, amounts, cost, late| {
+            State::Settled(Box::new(Settled { at: now, usage, amounts, cost, late }))
+        };
+        match (&self.state, end) {
+            (State::Held, End::Cancel) if self.claim.is_sent() => Err(EndError::CancelAfterSent(self.claim.id)),
+            (State::Held, End::Cancel) => next(State::Cancelled(now)),
+            (State::Held, End::Abandon(cause, seen)) => {
+                next(State::Unresolved(Unresolved { since: now, cause: *cause, seen: seen.clone() }))
+            }
+            (State::Held | State::Unresolved(_), End::Settle { usage, amounts, cost }) => {
+                let late = !matches!(self.state, State::Held);
+                next(settled(Some(usage.clone()), *amounts, *cost, late))
+            }
+            (State::Unresolved(_), End::Assume) => {
+                next(settled(None, self.held_amounts(), self.claim.terms.worst_cost, true))
+            }
+            (State::Settled(first), End::Settle { usage, .. }) => match first.usage.as_ref() {
+                Some(before) => match before.first_difference(usage) {
+                    None => Ok(Step::Repeat),
+                    Some((field, first, second)) => Err(self.conflict(field, first, second)),
+                },
+                None => Err(self.conflict("usage", "the reservation".into(), "figures".into())),
+            },
+            (State::Cancelled(_), End::Cancel) => Ok(Step::Repeat),
+            // An ending that says nothing new about one that has ended, or that is unresolved already.
+            (_, End::Abandon(..) | End::Assume) => Ok(Step::Repeat),
+            (_, End::Cancel) => Err(self.conflict("outcome", self.state_name().into(), "cancelled".into())),
+            (State::Cancelled(_), End::Settle { .. }) => {
+                Err(self.conflict("outcome", self.state_name().into(), "settled".into()))
+            }
+        }
+    }
+
+    fn conflict(&self, field: &'static str, first: String, second: String) -> EndError {
+        EndError::Conflict { lease: self.claim.id, field, first, second }
+    }
+
+    /// The state's name in journals and errors.
+    pub fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Held => "held",
+            State::Unresolved(_) => "unresolved",
+            State::Settled(_) => "settled",
+            State::Cancelled(_) => "cancelled",
+        }
+    }
+
+    /// What the step that led to this record replaces each hold by, in the order of [`Record::holds`]; `None` where
+    /// it leaves the hold alone.
+    ///
+    /// Of several holds on one limit, all but the last are filled first: the last takes what is left of the usage.
+    pub fn corrections(&self) -> impl Iterator<Item = (&Hold, Option<u64>)> {
+        let mut spent: SmallVec<[(u16, u64); 8]> = SmallVec::new();
+        self.holds().enumerate().map(move |(at, hold)| {
+            let meter = self.limit(hold).meter;
+            let to = match &self.state {
+                State::Held => None,
+                State::Cancelled(_) => Some(0),
+                State::Unresolved(_) => meter.is_held().then_some(0),
+                // A late settle finds the slots free already.
+                State::Settled(settled) if meter.is_held() => (!settled.late).then_some(0),
+                State::Settled(settled) if settled.usage.is_none() => None,
+                State::Settled(settled) => {
+                    let is_last = !self.holds().skip(at + 1).any(|later| later.limit == hold.limit);
+                    let before = spent.iter().find(|(limit, _)| *limit == hold.limit).map_or(0, |(_, sum)| *sum);
+                    let left = settled.amounts.get(meter).saturating_sub(before);
+                    let here = if is_last { left } else { left.min(hold.amount) };
+                    match spent.iter_mut().find(|(limit, _)| *limit == hold.limit) {
+                        Some((_, sum)) => *sum += here,
+                        None => spent.push((hold.limit, here)),
+                    }
+                    Some(here)
+                }
+            };
+            (hold, to)
+        })
+    }
+}
+
+/// What finalizing did; the same on every repeat but for `repeat`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Receipt {
+    /// The lease.
+    pub lease: LeaseId,
+    /// The request id, where there is one.
+    pub request_id: Option<Arc<str>>,
+    /// `settled`, `cancelled` or `unresolved`.
+    pub outcome: &'static str,
+    /// The figures that it was settled with.
+    pub usage: Option<Usage>,
+    /// The exact cost; zero for a cancelled one, the worst case for an unresolved one.
+    pub cost: Pico,
+    /// The largest amount held per meter.
+    pub held: Amounts,
+    /// What is charged per meter.
+    pub charged: Amounts,
+    /// Whether it was unresolved before.
+    pub late: bool,
+    /// Whether this ending repeats an earlier one.
+    pub repeat: bool,
+}
+
+impl Receipt {
+    pub(crate) fn of(record: &Record, repeat: bool) -> Receipt {
+        let held = record.held_amounts();
+        let (charged, cost, usage, late) = match &record.state {
+            State::Settled(settled) => (settled.amounts, settled.cost, settled.usage.clone(), settled.late),
+            State::Cancelled(_) => (Amounts::default(), Pico(0), None, false),
+            State::Held | State::Unresolved(_) => (held, record.claim.terms.worst_cost, None, false),
+        };
+        Receipt {
+            lease: record.claim.id,
+            request_id: record.claim.terms.request_id.clone(),
+            outcome: record.state_name(),
+            usage,
+            cost,
+            held,
+            charged,
+            late,
+            repeat,
+        }
+    }
+
+    /// What came back of a meter's hold.
+    pub fn returned(&self, meter: Meter) -> u64 {
+        self.held.get(meter).saturating_sub(self.charged.get(meter))
+    }
+
+    /// What was charged beyond a meter's hold.
+    pub fn overrun(&self, meter: Meter) -> u64 {
+        self.charged.get(meter).saturating_sub(self.held.get(meter))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_read_back() {
+        let id = LeaseId { slot: 7, generation: u32::MAX, tag: 0xfeed };
+        assert_eq!(id.to_string().parse(), Ok(id));
+        for bad in ["", "7", "zz000000000000000000000000000000", "0000000000000000000000000000000é"] {
+            assert_eq!(bad.parse::<LeaseId>(), Err(NotLeaseId), "{bad}");
+        }
+    }
+}

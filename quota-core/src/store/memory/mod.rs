@@ -1,0 +1,597 @@
+//! The memory store: accounts in rows of words, leases in a slab, deadlines on a wheel; one process.
+//!
+//! Floor 2. Invariant: admitting and settling take no lock: rows change by one swap, leases step by one swap.
+//!
+//! A reservation checks all rows, then takes row by row in the lineup's order, and undoes what it took if a later row
+//! refuses. Ending a lease puts its next record in place first: whoever does that applies the corrections, everybody
+//! else finds the ending and repeats its receipt.
+
+pub(crate) mod row;
+pub(crate) mod slab;
+mod table;
+mod wheel;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+pub(crate) use self::row::Identity;
+use self::row::{Rows, Spare, Words};
+use self::slab::Slab;
+use self::table::Table;
+use self::wheel::{Look, Wheel};
+use super::{
+    AccountsFull, Ask, Choice, Column, Ended, Extended, Lack, Lacks, Name, Reservation, Reserved, Store, Swept,
+};
+use crate::lease::{
+    Account, Bound, Cause, Claim, End, EndError, Hold, Holds, LeaseId, Lineup, Record, RowSpan, State, Step,
+};
+use crate::meter::At;
+use crate::time::{Now, Period};
+use crate::units::Amounts;
+use crate::usage::Usage;
+
+/// How many times a taking that fails after its check had passed is tried again.
+const RETRIES: usize = 8;
+
+/// Leases looked at when a reservation finds no room.
+const SWEEP_ON_SHORTAGE: usize = 256;
+
+/// Bounds of a memory store, fixed when it is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Rows of seven accounts each: a scope (a tenant, a tenant × model, a user, …) takes one or more. 1 to 2^24 − 256.
+    pub rows: u32,
+    /// Leases that may be open at once: held, or waiting to be resolved. 1 to 2^30. At least as many ended ones are
+    /// remembered with their request ids.
+    pub open_leases: u32,
+}
+
+impl Default for Bounds {
+    /// 65,536 rows (some 5 MB) and 65,536 open leases (some 2 MB, and about 1 kB for each lease remembered).
+    fn default() -> Bounds {
+        Bounds { rows: 1 << 16, open_leases: 1 << 16 }
+    }
+}
+
+/// The memory store.
+pub struct Memory {
+    rows: Rows,
+    table: Table,
+    slab: Slab,
+    wheel: Wheel,
+    /// Request ids of the leases that the slab remembers.
+    requests: papaya::HashMap<Arc<str>, LeaseId, ahash::RandomState>,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Memory {{ rows: {}, open leases: {} }}", self.rows.len(), self.slab.open())
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new(Bounds::default())
+    }
+}
+
+/// Why a choice was not taken.
+enum Miss {
+    Short(Lacks),
+    /// A taking failed though its check had passed.
+    Raced,
+    /// An account belongs to another scope now.
+    Stale,
+    /// More open leases on one row than it can count.
+    Crowded,
+}
+
+impl Memory {
+    /// A store with these bounds; all memory but the leases' own is taken now.
+    pub fn new(bounds: Bounds) -> Memory {
+        let slab = Slab::new(bounds.open_leases);
+        Memory {
+            rows: Rows::new(bounds.rows.max(1)),
+            table: Table::new(),
+            wheel: Wheel::new(slab.slots()),
+            slab,
+            requests: papaya::HashMap::default(),
+        }
+    }
+
+    fn reserve_now(&self, reservation: Reservation, now: Now) -> (Reserved, Swept) {
+        let Some(first) = reservation.choices.first() else { return (Reserved::Short(Vec::new()), Vec::new()) };
+        if let Some(answer) = self.known(&first.terms) {
+            return (answer, Vec::new());
+        }
+        let mut choices = reservation.choices;
+        let mut swept = Vec::new();
+        for look in 0..2 {
+            let mut lacks = Vec::new();
+            for at in 0..choices.len() {
+                match self.try_choice(&mut choices[at], now) {
+                    Ok(holds) => {
+                        let terms = choices.swap_remove(at).terms;
+                        return (self.open_lease(terms, holds, at, lacks, now), swept);
+                    }
+                    Err(Miss::Short(short)) => lacks.push(short),
+                    Err(Miss::Crowded) => return (Reserved::LeasesFull, swept),
+                    Err(Miss::Stale | Miss::Raced) => return (Reserved::AccountsFull, swept),
+                }
+            }
+            // A duplicate of this request may have been admitted between the first look and the shortage.
+            if let Some(answer) = self.known(&choices[0].terms) {
+                return (answer, swept);
+            }
+            if look == 0 {
+                swept = self.sweep_now(now, SWEEP_ON_SHORTAGE);
+            }
+            if swept.is_empty() || look == 1 {
+                return (Reserved::Short(lacks), swept);
+            }
+        }
+        (Reserved::Short(Vec::new()), swept)
+    }
+
+    /// The answer for a request id that is already known.
+    fn known(&self, terms: &crate::lease::Terms) -> Option<Reserved> {
+        let request_id = terms.request_id.as_ref()?;
+        let id = self.requests.pin().get(request_id).copied()?;
+        let record = self.slab.get(id)?;
+        Some(match &record.state {
+            _ if record.claim.terms.principal != terms.principal => Reserved::Foreign,
+            State::Held => Reserved::Open(record),
+            _ => Reserved::Ended(record),
+        })
+    }
+
+    fn try_choice(&self, choice: &mut Choice, now: Now) -> Result<Holds, Miss> {
+        let mut rebound = false;
+        let mut tried = 0;
+        loop {
+            match self.check(choice, now).and_then(|()| self.take(choice, now)) {
+                Err(Miss::Stale) if !rebound => {
+                    rebound = true;
+                    choice.terms.lineup = self.rebind(&choice.terms.lineup, now).map_err(|_| Miss::Stale)?;
+                }
+                Err(Miss::Raced) if tried < RETRIES => tried += 1,
+                // It has lost every race: the last check passed, so nobody knows which limit to blame; look once more.
+                Err(Miss::Raced) => {
+                    self.check(choice, now)?;
+                    return self.take(choice, now).map_err(|miss| match miss {
+                        Miss::Raced => Miss::Short(Lacks::new()),
+                        other => other,
+                    });
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether every limit has room; reads only, and names every limit that has none.
+    fn check(&self, choice: &Choice, now: Now) -> Result<(), Miss> {
+        let lineup = &choice.terms.lineup;
+        let mut lacks = Lacks::new();
+        for span in lineup.rows() {
+            let words = self.rows.read(span.row);
+            owned(span, &words)?;
+            for (at, bound, ask) in asks(lineup, choice, span) {
+                let word = words[bound.account.column as usize];
+                let moment = ask.at(now);
+                let amount = amount_for(bound, ask, word, &moment);
+                let lack = |wait, soft, used| Lack { limit: at, used, asked: amount, wait, soft };
+                if !bound.shadow
+                    && let Err(wait) = bound.rule.take(word, amount, &moment)
+                {
+                    lacks.push(lack(wait, false, bound.rule.read(word, &moment).used));
+                } else if choice.within_soft.contains(&at)
+                    && let Some(soft) = bound.soft
+                {
+                    let used = bound.rule.read(word, &moment).used;
+                    if used.saturating_add(amount) > soft {
+                        lacks.push(lack(crate::meter::Wait::Unknown, true, used));
+                    }
+                }
+            }
+        }
+        if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(lacks)) }
+    }
+
+    /// Takes row by row; on failure everything taken is undone.
+    fn take(&self, choice: &Choice, now: Now) -> Result<Holds, Miss> {
+        let lineup = &choice.terms.lineup;
+        let mut holds = Holds::with_capacity(lineup.limits().len());
+        let mut spare = self.rows.claim();
+        for (done, span) in lineup.rows().iter().enumerate() {
+            let from = holds.len();
+            let mut crowded = false;
+            let taken = self.rows.update(&mut spare, span.row, |words| {
+                holds.truncate(from);
+                owned(span, words).ok()?;
+                crowded = !row::pin(words);
+                if crowded {
+                    return None;
+                }
+                for (at, bound, ask) in asks(lineup, choice, span) {
+                    holds.push(take_one(at, bound, ask, words, now)?);
+                }
+                Some(())
+            });
+            if taken.is_none() {
+                holds.truncate(from);
+                let stale = owned(span, &self.rows.read(span.row)).is_err();
+                for span in lineup.rows()[..done].iter().rev() {
+                    self.give_back(&mut spare, lineup, span, &holds, now);
+                }
+                self.rows.release(spare);
+                return Err(if crowded {
+                    Miss::Crowded
+                } else if stale {
+                    Miss::Stale
+                } else {
+                    Miss::Raced
+                });
+            }
+        }
+        self.rows.release(spare);
+        Ok(holds)
+    }
+
+    /// Undoes the holds on one row and lets go of it.
+    fn give_back(&self, spare: &mut Spare, lineup: &Lineup, span: &RowSpan, holds: &Holds, now: Now) {
+        let moment = At { now, period: Period::default() };
+        self.rows.update(spare, span.row, |words| {
+            owned(span, words).ok()?;
+            for hold in holds.iter().filter(|hold| (span.from..span.to).contains(&hold.limit)) {
+                let bound = &lineup.limits()[hold.limit as usize];
+                let word = &mut words[bound.account.column as usize];
+                *word = bound.rule.correct(*word, hold.mark, hold.amount, 0, &moment);
+            }
+            row::unpin(words);
+            Some(())
+        });
+    }
+
+    fn open_lease(
+        &self,
+        terms: crate::lease::Terms,
+        holds: Holds,
+        choice: usize,
+        lacks: Vec<Lacks>,
+        now: Now,
+    ) -> Reserved {
+        let inserted = match self.slab.insert(|id| Record::held(Claim::new(id, terms.clone(), now, holds.clone()))) {
+            Ok(inserted) => inserted,
+            Err(slab::Full) => {
+                self.undo(&terms.lineup, &holds, now);
+                return Reserved::LeasesFull;
+            }
+        };
+        let record = inserted.record;
+        let requests = self.requests.pin();
+        if let Some(forgotten) = inserted.forgotten
+            && let Some(request_id) = &forgotten.claim.terms.request_id
+        {
+            let _ = requests.remove_if(request_id, |_, id| *id == forgotten.claim.id);
+        }
+        if let Some(request_id) = &record.claim.terms.request_id
+            && let Err(taken) = requests.try_insert(request_id.clone(), record.claim.id)
+        {
+            // Another thread has admitted the same request first: this lease never was.
+            let first = *taken.current;
+            let never_was = Record { state: State::Cancelled(now), ..(*record).clone() };
+            if self.slab.step(&record, Arc::new(never_was)) {
+                self.undo(&record.claim.terms.lineup, &record.claim.holds, now);
+            }
+            return match self.slab.get(first) {
+                Some(other) if other.claim.terms.principal != record.claim.terms.principal => Reserved::Foreign,
+                Some(other) if other.state == State::Held => Reserved::Open(other),
+                Some(other) => Reserved::Ended(other),
+                None => Reserved::Foreign,
+            };
+        }
+        self.wheel.file(record.claim.id.slot, record.claim.deadline(), now.mono);
+        Reserved::Taken(record, choice, lacks)
+    }
+
+    fn undo(&self, lineup: &Lineup, holds: &Holds, now: Now) {
+        let mut spare = self.rows.claim();
+        for span in lineup.rows().iter().rev() {
+            self.give_back(&mut spare, lineup, span, holds, now);
+        }
+        self.rows.release(spare);
+    }
+
+    /// The same lineup on the accounts that its scopes have now.
+    fn rebind(&self, lineup: &Lineup, now: Now) -> Result<Arc<Lineup>, AccountsFull> {
+        let mut limits = lineup.limits().to_vec();
+        for bound in &mut limits {
+            let accounts = self.table.bind(&self.rows, &bound.scope, std::slice::from_ref(&bound.column), now)?;
+            bound.account = accounts[0];
+        }
+        Ok(Arc::new(Lineup::new(limits)))
+    }
+
+    fn extend_now(&self, lease: LeaseId, more: Amounts, periods: &[Period], now: Now) -> Extended {
+        let Some(record) = self.slab.get(lease).filter(|record| record.state == State::Held) else {
+            return Extended::Gone;
+        };
+        let lineup = record.claim.terms.lineup.clone();
+        let amount = |bound: &Bound| if bound.meter.is_held() { 0 } else { more.get(bound.meter) };
+        let asks = lineup.limits().iter().enumerate().map(|(at, bound)| Ask {
+            amount: amount(bound),
+            near: amount(bound),
+            period: periods.get(at).copied().unwrap_or_default(),
+        });
+        let mut choice =
+            Choice { terms: record.claim.terms.clone(), asks: asks.collect(), within_soft: SmallVec::new() };
+        // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
+        let holds = match self.try_choice(&mut choice, now) {
+            Ok(holds) => holds,
+            Err(Miss::Short(lacks)) => return Extended::Short(lacks),
+            Err(_) => return Extended::Unavailable,
+        };
+        let added: Vec<Hold> = holds.iter().copied().filter(|hold| hold.amount > 0).collect();
+        let mut before = record;
+        loop {
+            let mut next = (*before).clone();
+            next.more.extend(&added);
+            let next = Arc::new(next);
+            if self.slab.step(&before, next.clone()) {
+                // The lease holds one pin a row already.
+                self.unpin_rows(&lineup);
+                return Extended::Raised(next);
+            }
+            match self.slab.get(lease).filter(|record| record.state == State::Held) {
+                Some(again) => before = again,
+                None => {
+                    self.undo(&lineup, &holds, now);
+                    return Extended::Gone;
+                }
+            }
+        }
+    }
+
+    fn unpin_rows(&self, lineup: &Lineup) {
+        let mut spare = self.rows.claim();
+        for span in lineup.rows() {
+            self.rows.update(&mut spare, span.row, |words| {
+                owned(span, words).ok()?;
+                row::unpin(words);
+                Some(())
+            });
+        }
+        self.rows.release(spare);
+    }
+
+    fn lookup(&self, name: &Name) -> Option<Arc<Record>> {
+        match name {
+            Name::Lease(id) => self.slab.get(*id),
+            Name::Request(request_id) => {
+                let id = self.requests.pin().get(request_id).copied()?;
+                self.slab.get(id)
+            }
+        }
+    }
+
+    fn end_now(&self, name: &Name, end: impl FnOnce(&Record) -> End, now: Now) -> Result<Ended, EndError> {
+        let unknown = || match name {
+            Name::Lease(id) => EndError::Unknown(id.to_string()),
+            Name::Request(request_id) => EndError::Unknown(request_id.chars().take(64).collect()),
+        };
+        let mut before = self.lookup(name).ok_or_else(unknown)?;
+        let end = end(&before);
+        loop {
+            let next = match before.end(&end, now)? {
+                Step::Next(next) => Arc::new(next),
+                Step::Repeat => return Ok(Ended { record: before, repeat: true }),
+            };
+            if self.slab.step(&before, next.clone()) {
+                self.apply(&next, now);
+                if let State::Unresolved(_) = next.state {
+                    let again = now.mono.saturating_add(next.claim.terms.unresolved_ttl);
+                    self.wheel.file(next.claim.id.slot, again, now.mono);
+                }
+                return Ok(Ended { record: next, repeat: false });
+            }
+            // Somebody else moved it: decide again on what it is now.
+            before = self.slab.get(before.claim.id).ok_or_else(unknown)?;
+        }
+    }
+
+    /// Applies what a step replaces its holds by; only the one who put the record in place does this.
+    fn apply(&self, record: &Record, now: Now) {
+        let moment = At { now, period: Period::default() };
+        let corrections: SmallVec<[(&Hold, Option<u64>); 8]> = record.corrections().collect();
+        let closed = !record.is_open();
+        let mut spare = self.rows.claim();
+        for span in record.claim.terms.lineup.rows() {
+            self.rows.update(&mut spare, span.row, |words| {
+                owned(span, words).ok()?;
+                for (hold, to) in &corrections {
+                    let Some(to) = to.filter(|_| (span.from..span.to).contains(&hold.limit)) else { continue };
+                    let bound = record.limit(hold);
+                    let word = &mut words[bound.account.column as usize];
+                    *word = bound.rule.correct(*word, hold.mark, hold.amount, to, &moment);
+                }
+                if closed {
+                    row::unpin(words);
+                }
+                Some(())
+            });
+        }
+        self.rows.release(spare);
+    }
+
+    fn sweep_now(&self, now: Now, at_most: usize) -> Swept {
+        let mut swept = Vec::new();
+        self.wheel.sweep(now.mono, at_most, |slot| {
+            let Some(record) = self.slab.at(slot as usize) else { return Look::Done };
+            let (due, end) = match &record.state {
+                State::Held => (record.claim.deadline(), End::Abandon(Cause::Expired, None)),
+                State::Unresolved(unresolved) => {
+                    (unresolved.since.mono.saturating_add(record.claim.terms.unresolved_ttl), End::Assume)
+                }
+                State::Settled(_) | State::Cancelled(_) => return Look::Done,
+            };
+            if due > now.mono {
+                return Look::Again(due);
+            }
+            match self.end_now(&Name::Lease(record.claim.id), |_| end, now) {
+                Ok(ended) if !ended.repeat => swept.push(ended.record),
+                // Its owner has just ended it.
+                Ok(_) | Err(_) => {}
+            }
+            Look::Done
+        });
+        swept
+    }
+
+    fn read_now(&self, lineup: &Lineup) -> SmallVec<[u64; 8]> {
+        let mut out = SmallVec::with_capacity(lineup.limits().len());
+        for span in lineup.rows() {
+            let words = self.rows.read(span.row);
+            let here = owned(span, &words).is_ok();
+            for bound in &lineup.limits()[span.from as usize..span.to as usize] {
+                out.push(if here { words[bound.account.column as usize] } else { 0 });
+            }
+        }
+        out
+    }
+}
+
+/// The amount to hold: the larger one where the smaller would leave less than it plus a quarter of the hard amount.
+fn amount_for(bound: &Bound, ask: &Ask, word: u64, at: &At) -> u64 {
+    if ask.near == ask.amount {
+        return ask.amount;
+    }
+    let near = bound.rule.read(word, at).remaining < ask.near.saturating_add(bound.rule.hard() / 4);
+    if near { ask.near } else { ask.amount }
+}
+
+fn take_one(at: u16, bound: &Bound, ask: &Ask, words: &mut Words, now: Now) -> Option<Hold> {
+    let moment = ask.at(now);
+    let word = &mut words[bound.account.column as usize];
+    let amount = amount_for(bound, ask, *word, &moment);
+    let taken = if bound.shadow {
+        bound.rule.charge(*word, amount, &moment)
+    } else {
+        bound.rule.take(*word, amount, &moment).ok()?
+    };
+    *word = taken.word;
+    Some(Hold { limit: at, amount, mark: taken.mark, used: bound.rule.read(taken.word, &moment).used })
+}
+
+fn owned(span: &RowSpan, words: &Words) -> Result<(), Miss> {
+    match span.identity {
+        Some(identity) if identity.owns(words) => Ok(()),
+        _ => Err(Miss::Stale),
+    }
+}
+
+/// The limits of one row with what is asked of them.
+fn asks<'a>(
+    lineup: &'a Lineup,
+    choice: &'a Choice,
+    span: &RowSpan,
+) -> impl Iterator<Item = (u16, &'a Bound, &'a Ask)> {
+    (span.from..span.to).filter_map(|at| {
+        let place = at as usize;
+        Some((at, lineup.limits().get(place)?, choice.asks.get(place)?))
+    })
+}
+
+impl Store for Memory {
+    type Answer<'a, T: Send + 'a> = T;
+
+    fn bind(&self, scope: &Arc<str>, columns: &[Column], now: Now) -> Result<Vec<Account>, AccountsFull> {
+        self.table.bind(&self.rows, scope, columns, now)
+    }
+
+    fn reserve<'a, T: Send + 'a>(
+        &'a self,
+        reservation: Reservation,
+        now: Now,
+        then: impl FnOnce(Reserved, Swept) -> T + Send + 'a,
+    ) -> T {
+        let (reserved, swept) = self.reserve_now(reservation, now);
+        then(reserved, swept)
+    }
+
+    fn extend<'a, T: Send + 'a>(
+        &'a self,
+        lease: LeaseId,
+        more: Amounts,
+        periods: SmallVec<[Period; 8]>,
+        now: Now,
+        then: impl FnOnce(Extended) -> T + Send + 'a,
+    ) -> T {
+        then(self.extend_now(lease, more, &periods, now))
+    }
+
+    fn end<'a, T: Send + 'a>(
+        &'a self,
+        name: Name,
+        end: impl FnOnce(&Record) -> End + Send + 'a,
+        now: Now,
+        then: impl FnOnce(Result<Ended, EndError>) -> T + Send + 'a,
+    ) -> T {
+        then(self.end_now(&name, end, now))
+    }
+
+    fn abandon(
+        &self,
+        lease: LeaseId,
+        cause: Cause,
+        seen: Option<Box<Usage>>,
+        now: Now,
+        then: impl FnOnce(Result<Ended, EndError>) + Send + 'static,
+    ) {
+        then(self.end_now(&Name::Lease(lease), |_| End::Abandon(cause, seen), now));
+    }
+
+    fn touch<'a, T: Send + 'a>(
+        &'a self,
+        lease: LeaseId,
+        sent: bool,
+        until: u64,
+        then: impl FnOnce(bool) -> T + Send + 'a,
+    ) -> T {
+        let record = self.slab.get(lease).filter(|record| record.state == State::Held);
+        if let Some(record) = &record {
+            if sent {
+                record.claim.mark_sent();
+            }
+            record.claim.renew(until);
+        }
+        then(record.is_some())
+    }
+
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        lineup: &'a Lineup,
+        then: impl FnOnce(SmallVec<[u64; 8]>) -> T + Send + 'a,
+    ) -> T {
+        then(self.read_now(lineup))
+    }
+
+    fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a) -> T {
+        then(self.lookup(&name))
+    }
+
+    fn open<'a, T: Send + 'a>(&'a self, at_most: usize, then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a) -> T {
+        let open = (0..self.slab.slots()).filter_map(|slot| self.slab.at(slot)).filter(|record| record.is_open());
+        then(open.take(at_most).collect())
+    }
+
+    fn sweep<'a, T: Send + 'a>(
+        &'a self,
+        now: Now,
+        at_most: usize,
+        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+    ) -> T {
+        then(self.sweep_now(now, at_most))
+    }
+}
+

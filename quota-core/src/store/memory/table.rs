@@ -1,0 +1,163 @@
+//! The table: which row and column each account of each scope has.
+//!
+//! Floor 2. Invariant: a row belongs to one scope at a time, and leaves it only at rest, when dropping it loses nothing.
+//!
+//! The table is looked at when a principal and model are first seen, never by an admission that finds its lineup
+//! bound; it is the only lock of the store.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::row::{Identity, Rows, WIDTH, Words, is_pinned};
+use crate::lease::Account;
+use crate::meter::Budget;
+use crate::policy::plan::Window;
+use crate::store::{AccountsFull, Column};
+use crate::time::{Now, SECOND};
+
+/// Which rows are whose.
+pub(super) struct Table(Mutex<Inner>);
+
+struct Inner {
+    scopes: HashMap<Arc<str>, Vec<RowOf>, ahash::RandomState>,
+    free: Vec<u32>,
+    /// Rows from here on have never been used.
+    fresh: u32,
+    last_identity: u64,
+    /// Engine time before which looking for rows at rest again is not worth it.
+    look_again: u64,
+}
+
+/// A row of a scope.
+struct RowOf {
+    row: u32,
+    identity: Identity,
+    columns: Vec<Column>,
+}
+
+impl Table {
+    pub(super) fn new() -> Table {
+        Table(Mutex::new(Inner {
+            scopes: HashMap::default(),
+            free: Vec::new(),
+            fresh: 0,
+            last_identity: 0,
+            look_again: 0,
+        }))
+    }
+
+    /// The accounts of these columns in a scope; new ones start empty.
+    pub(super) fn bind(
+        &self,
+        rows: &Rows,
+        scope: &Arc<str>,
+        columns: &[Column],
+        now: Now,
+    ) -> Result<Vec<Account>, AccountsFull> {
+        let mut inner = self.0.lock();
+        columns.iter().map(|column| inner.account(rows, scope, column, now)).collect()
+    }
+
+    /// Scopes that have rows.
+    #[cfg(test)]
+    pub(super) fn scopes(&self) -> usize {
+        self.0.lock().scopes.len()
+    }
+}
+
+impl Inner {
+    fn account(
+        &mut self,
+        rows: &Rows,
+        scope: &Arc<str>,
+        column: &Column,
+        now: Now,
+    ) -> Result<Account, AccountsFull> {
+        let here = |of: &RowOf, place: usize| Account {
+            row: of.row,
+            column: place as u8 + 1,
+            identity: Some(of.identity),
+        };
+        if let Some(owned) = self.scopes.get_mut(scope) {
+            for of in owned.iter() {
+                if let Some(place) = of.columns.iter().position(|c| c == column) {
+                    return Ok(here(of, place));
+                }
+            }
+            if let Some(of) = owned.iter_mut().find(|of| of.columns.len() < WIDTH) {
+                of.columns.push(column.clone());
+                return Ok(here(of, of.columns.len() - 1));
+            }
+        }
+        let (row, identity) = self.take_row(rows, now)?;
+        let of = RowOf { row, identity, columns: vec![column.clone()] };
+        let account = here(&of, 0);
+        self.scopes.entry(scope.clone()).or_default().push(of);
+        Ok(account)
+    }
+
+    fn take_row(&mut self, rows: &Rows, now: Now) -> Result<(u32, Identity), AccountsFull> {
+        if self.free.is_empty() && self.fresh == rows.len() {
+            self.drop_rows_at_rest(rows, now);
+        }
+        let row = match self.free.pop() {
+            Some(row) => row,
+            None if self.fresh < rows.len() => {
+                self.fresh += 1;
+                self.fresh - 1
+            }
+            None => return Err(AccountsFull),
+        };
+        let Some(identity) = Identity::new(self.last_identity + 1) else {
+            self.free.push(row);
+            return Err(AccountsFull);
+        };
+        self.last_identity += 1;
+        let mut spare = rows.claim();
+        rows.update(&mut spare, row, |words| {
+            *words = [0; WIDTH + 1];
+            words[0] = identity.unpinned();
+            Some(())
+        });
+        rows.release(spare);
+        Ok((row, identity))
+    }
+
+    /// Takes every row at rest away from its scope. Looks at all rows, so at most once a second where it finds few.
+    fn drop_rows_at_rest(&mut self, rows: &Rows, now: Now) {
+        if now.mono < self.look_again {
+            return;
+        }
+        self.look_again = now.mono.saturating_add(SECOND);
+        let mut spare = rows.claim();
+        let free = &mut self.free;
+        self.scopes.retain(|_, owned| {
+            owned.retain(|of| {
+                let dropped = rows.update(&mut spare, of.row, |words| {
+                    let at_rest = of.identity.owns(words) && !is_pinned(words) && is_at_rest(words, &of.columns, now);
+                    // Without an identity, whoever still refers to the row notices that it is gone.
+                    at_rest.then(|| *words = [0; WIDTH + 1])
+                });
+                if dropped.is_some() {
+                    free.push(of.row);
+                }
+                dropped.is_none()
+            });
+            !owned.is_empty()
+        });
+        rows.release(spare);
+    }
+}
+
+/// Whether every account reads as if it had never been used: a full bucket, a budget of a past period, an empty gauge.
+fn is_at_rest(words: &Words, columns: &[Column], now: Now) -> bool {
+    columns.iter().zip(&words[1..]).all(|(column, &word)| match &column.window {
+        Window::Rolling { .. } => word <= now.mono,
+        Window::Held => word == 0,
+        Window::Fixed(calendar) => {
+            word == 0 || Budget::is_past(word, column.window.amount_bits(), calendar.period(now.wall).number)
+        }
+    })
+}

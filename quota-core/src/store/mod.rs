@@ -1,0 +1,243 @@
+//! The store: where accounts and leases live; one of the five seams.
+//!
+//! Floor 2. Invariant: a reservation takes from every limit or from none, and a store is handed plain data and the
+//! time; it knows no policy.
+
+pub mod memory;
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+pub(crate) use self::memory::Identity;
+pub use self::memory::Memory;
+use crate::lease::{Account, Cause, End, EndError, LeaseId, Lineup, Record, Terms};
+use crate::meter::{At, Wait};
+use crate::policy::plan::Window;
+use crate::time::{Now, Period};
+use crate::units::{Amounts, Meter};
+use crate::usage::Usage;
+
+/// What one limit is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask {
+    /// The amount to hold.
+    pub amount: u64,
+    /// The amount to hold instead where the account is near its hard amount; equal to `amount` for most limits.
+    pub near: u64,
+    /// The present period of the limit's calendar; ignored by rates and gauges.
+    pub period: Period,
+}
+
+/// One way to admit a request: as asked, or degraded.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// What is agreed if it is this one.
+    pub terms: Terms,
+    /// What each limit of `terms.lineup` is asked for, in its order.
+    pub asks: SmallVec<[Ask; 8]>,
+    /// Limits (places in the lineup) whose soft amount must not be passed, or this choice does not count.
+    pub within_soft: SmallVec<[u16; 2]>,
+}
+
+/// A request for a lease: the first of its choices that fits is taken, whole.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    /// At least one; as asked first, then each degraded form in the policy's order.
+    pub choices: SmallVec<[Choice; 1]>,
+}
+
+/// One limit that had no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lack {
+    /// The limit's place in the lineup.
+    pub limit: u16,
+    /// The amount in use.
+    pub used: u64,
+    /// The amount that was asked.
+    pub asked: u64,
+    /// When it will have room.
+    pub wait: Wait,
+    /// Whether only its soft amount was passed.
+    pub soft: bool,
+}
+
+/// Limits that had no room, per choice.
+pub type Lacks = SmallVec<[Lack; 4]>;
+
+/// The answer to a reservation.
+#[derive(Debug)]
+pub enum Reserved {
+    /// Taken; the place of the choice that fitted, and what the earlier choices lacked.
+    Taken(Arc<Record>, usize, Vec<Lacks>),
+    /// The request id has an open lease of the same principal; nothing was taken.
+    Open(Arc<Record>),
+    /// The request id had a lease of the same principal, which has ended.
+    Ended(Arc<Record>),
+    /// The request id belongs to another principal.
+    Foreign,
+    /// Nothing fitted: what each choice lacked.
+    Short(Vec<Lacks>),
+    /// As many leases are open as the store was built for.
+    LeasesFull,
+    /// As many accounts are in use as the store was built for.
+    AccountsFull,
+    /// The store does not answer.
+    Unavailable,
+}
+
+/// Records that a store made on the way, by ending leases whose deadline had passed; for the journal.
+pub type Swept = Vec<Arc<Record>>;
+
+/// The answer to an ending.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// The lease as it stands now.
+    pub record: Arc<Record>,
+    /// Whether it had ended the same way before.
+    pub repeat: bool,
+}
+
+/// The answer to an extension.
+#[derive(Debug)]
+pub enum Extended {
+    /// The hold was raised.
+    Raised(Arc<Record>),
+    /// A limit has no room for more; the hold stays as it was.
+    Short(Lacks),
+    /// The lease has ended or was never there.
+    Gone,
+    /// The store does not answer.
+    Unavailable,
+}
+
+/// What an account is: the same meter and window in the same scope is the same account, whatever its amounts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    /// What it counts.
+    pub meter: Meter,
+    /// Over what.
+    pub window: Window,
+    /// Which of several limits of the same meter and window in the same scope it is, from 0.
+    pub nth: u8,
+}
+
+/// As many accounts are in use as the store was built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("as many accounts are in use as the store was built for")]
+pub struct AccountsFull;
+
+/// A lease to look at or to end: by its own id, or by the request's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// The lease's id.
+    Lease(LeaseId),
+    /// The request's id.
+    Request(Arc<str>),
+}
+
+/// Where accounts and leases live.
+///
+/// Every operation is one trip: it is handed plain data and `now`, and calls `then` (pure and short) with the answer.
+/// A store at hand does so before it returns, and its [`Answer`](Store::Answer) is the result itself; a store that has
+/// to be awaited returns a future of it. What is decided before and after the trip is therefore written once.
+///
+/// Every operation may be repeated under the same lease or request id when nobody knows whether it arrived.
+pub trait Store: Send + Sync + Sized + 'static {
+    /// A result at hand (`T`), or a future of it.
+    type Answer<'a, T: Send + 'a>;
+
+    /// The accounts of these columns in a scope, made if they are new. No trip: a remote store names them only.
+    ///
+    /// # Errors
+    /// [`AccountsFull`] where the bound is reached and no account is at rest.
+    fn bind(&self, scope: &Arc<str>, columns: &[Column], now: Now) -> Result<Vec<Account>, AccountsFull>;
+
+    /// Takes the first choice that fits, whole, and opens a lease on it.
+    ///
+    /// It never admits too much. It can refuse a request that would have fitted while another's partial taking is
+    /// being undone; a taking that fails after the check had passed is therefore tried again a few times.
+    /// Where nothing fits, leases whose deadline has passed are ended first; they are handed over for the journal.
+    fn reserve<'a, T: Send + 'a>(
+        &'a self,
+        reservation: Reservation,
+        now: Now,
+        then: impl FnOnce(Reserved, Swept) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+
+    /// Raises the holds of an open lease by `more` on every limit whose meter it names, all or none.
+    fn extend<'a, T: Send + 'a>(
+        &'a self,
+        lease: LeaseId,
+        more: Amounts,
+        periods: SmallVec<[Period; 8]>,
+        now: Now,
+        then: impl FnOnce(Extended) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+
+    /// Ends a lease, or tells what its first ending was. `price` turns the record into the ending, since only the
+    /// record knows what the usage costs; it is called once and must be pure.
+    fn end<'a, T: Send + 'a>(
+        &'a self,
+        name: Name,
+        end: impl FnOnce(&Record) -> End + Send + 'a,
+        now: Now,
+        then: impl FnOnce(Result<Ended, EndError>) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+
+    /// As [`end`](Store::end) with an unknown usage, by an owner that will not wait for the answer.
+    fn abandon(
+        &self,
+        lease: LeaseId,
+        cause: Cause,
+        seen: Option<Box<Usage>>,
+        now: Now,
+        then: impl FnOnce(Result<Ended, EndError>) + Send + 'static,
+    );
+
+    /// Marks that bytes are about to leave (`sent`), and moves the deadline to `until` if that is later.
+    fn touch<'a, T: Send + 'a>(
+        &'a self,
+        lease: LeaseId,
+        sent: bool,
+        until: u64,
+        then: impl FnOnce(bool) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+
+    /// The words of a lineup's accounts, in its order; 0 for an account that was at rest and has been dropped.
+    fn read<'a, T: Send + 'a>(
+        &'a self,
+        lineup: &'a Lineup,
+        then: impl FnOnce(SmallVec<[u64; 8]>) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+
+    /// The lease as it stands.
+    fn find<'a, T: Send + 'a>(
+        &'a self,
+        name: Name,
+        then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+
+    /// Open leases (held and unresolved), at most `at_most`, in no particular order.
+    fn open<'a, T: Send + 'a>(
+        &'a self,
+        at_most: usize,
+        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+
+    /// Ends leases whose deadline has passed and closes unresolved ones that have waited long enough; looks at no more
+    /// than `at_most` leases. Gives the records that it made, for the journal.
+    fn sweep<'a, T: Send + 'a>(
+        &'a self,
+        now: Now,
+        at_most: usize,
+        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+    ) -> Self::Answer<'a, T>;
+}
+
+impl Ask {
+    /// The moment, as the limit's rule needs it.
+    pub fn at(&self, now: Now) -> At {
+        At { now, period: self.period }
+    }
+}
