@@ -71,7 +71,9 @@ impl Wheel {
         let from = self.swept.load(Ordering::Acquire).max(present.saturating_sub(BUCKETS - 1));
         let mut left = at_most;
         for tick in from..=present {
-            if !self.sweep_bucket((tick % BUCKETS) as usize, now, &mut left, &mut look) {
+            // A bucket whose tick is over is emptied whatever its deadlines: those beyond the horizon are filed again.
+            let due_by = if tick == present { now } else { u64::MAX - 1 };
+            if !self.sweep_bucket((tick % BUCKETS) as usize, now, due_by, &mut left, &mut look) {
                 return;
             }
         }
@@ -80,10 +82,17 @@ impl Wheel {
     }
 
     /// Whether the bucket was looked at to its end.
-    fn sweep_bucket(&self, at: usize, now: u64, left: &mut usize, look: &mut impl FnMut(u32) -> Look) -> bool {
+    fn sweep_bucket(
+        &self,
+        at: usize,
+        now: u64,
+        due_by: u64,
+        left: &mut usize,
+        look: &mut impl FnMut(u32) -> Look,
+    ) -> bool {
         let bucket = &self.buckets[at];
         // ORDERING: acquire, see `file`.
-        if bucket.earliest.load(Ordering::Acquire) > now {
+        if bucket.earliest.load(Ordering::Acquire) > due_by {
             return true;
         }
         // ORDERING: acquire and release: a deadline filed from here on lowers the new value, so it is not lost.
@@ -145,14 +154,14 @@ mod tests {
             deadlines.insert(slot, start + after);
             wheel.file(slot, start + after, start);
         }
-        assert_eq!(due(&wheel, &deadlines, start + SECOND / 2 - 1, 100), []);
+        assert_eq!(due(&wheel, &deadlines, start + SECOND / 2 - 1, 100), [0u32; 0]);
         assert_eq!(due(&wheel, &deadlines, start + SECOND / 2, 100), [1]);
-        assert_eq!(due(&wheel, &deadlines, start + 30 * SECOND - 1, 100), []);
+        assert_eq!(due(&wheel, &deadlines, start + 30 * SECOND - 1, 100), [0u32; 0]);
         assert_eq!(due(&wheel, &deadlines, start + 30 * SECOND, 1).len(), 1);
         assert_eq!(due(&wheel, &deadlines, start + 30 * SECOND, 1).len(), 1);
-        assert_eq!(due(&wheel, &deadlines, start + 30 * SECOND, 1), []);
+        assert_eq!(due(&wheel, &deadlines, start + 30 * SECOND, 1), [0u32; 0]);
         // Far beyond the horizon, reached by one leap of the clock.
-        assert_eq!(due(&wheel, &deadlines, start + 3999 * SECOND, 100), []);
+        assert_eq!(due(&wheel, &deadlines, start + 3999 * SECOND, 100), [0u32; 0]);
         assert_eq!(due(&wheel, &deadlines, start + 4000 * SECOND, 100), [900]);
     }
 
@@ -163,7 +172,7 @@ mod tests {
         let mut deadlines = HashMap::from([(5, start + SECOND)]);
         wheel.file(5, start + SECOND, start);
         deadlines.insert(5, start + 9 * SECOND);
-        assert_eq!(due(&wheel, &deadlines, start + 8 * SECOND, 100), []);
+        assert_eq!(due(&wheel, &deadlines, start + 8 * SECOND, 100), [0u32; 0]);
         assert_eq!(due(&wheel, &deadlines, start + 9 * SECOND, 100), [5]);
     }
 }
