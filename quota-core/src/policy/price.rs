@@ -184,7 +184,7 @@ impl PriceClass {
     /// Units of this class in a usage: tokens, requests, searches, or milliseconds.
     const fn units(self, usage: &Usage) -> u64 {
         match self {
-            PriceClass::Input => usage.input_uncached.saturating_add(usage.input_tool),
+            PriceClass::Input => usage.input_uncached,
             PriceClass::CacheRead => usage.input_cache_read,
             PriceClass::CacheWrite5m => usage.input_cache_write_5m,
             PriceClass::CacheWrite1h => usage.input_cache_write_1h,
