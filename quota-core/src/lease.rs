@@ -85,6 +85,8 @@ pub struct Bound {
     pub shadow: bool,
     /// Its soft amount.
     pub soft: Option<u64>,
+    /// Whether the scope comes and goes with the callers' names, see [`Store::bind`](crate::store::Store::bind).
+    pub passing: bool,
 }
 
 /// All limits that apply to one principal and model, widest scope first. Stores take them in this order.
@@ -152,6 +154,8 @@ pub struct Terms {
     pub principal: Principal,
     /// The model that the request runs on (after degrading).
     pub model: Arc<str>,
+    /// The model's name in counters and learned figures: its own, or `*` for one that the policy does not name.
+    pub group: Arc<str>,
     /// The lane.
     pub lane: Arc<str>,
     /// The estimated input.
@@ -166,6 +170,10 @@ pub struct Terms {
     pub price: Option<Arc<Price>>,
     /// Whether the answer is streamed.
     pub stream: bool,
+    /// How many answers are generated.
+    pub choices: u64,
+    /// The service tier asked for; it prices a usage that names none.
+    pub service_tier: Option<Arc<str>>,
     /// The place of the policy's degrade step that was applied, if any.
     pub degraded: Option<u16>,
     /// Nanoseconds that the lease lives without a heartbeat.
@@ -414,9 +422,8 @@ impl Record {
     /// [`EndError::Conflict`] if it ended otherwise before, [`EndError::CancelAfterSent`].
     pub fn end(&self, end: &End, now: Now) -> Result<Step, EndError> {
         let next = |state| Ok(Step::Next(Record { claim: self.claim.clone(), more: self.more.clone(), state }));
-        let settled = |usage, amounts, cost, late| {
-            State::Settled(Box::new(Settled { at: now, usage, amounts, cost, late }))
-        };
+        let settled =
+            |usage, amounts, cost, late| State::Settled(Box::new(Settled { at: now, usage, amounts, cost, late }));
         match (&self.state, end) {
             (State::Held, End::Cancel) if self.claim.is_sent() => Err(EndError::CancelAfterSent(self.claim.id)),
             (State::Held, End::Cancel) => next(State::Cancelled(now)),
@@ -517,7 +524,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    pub(crate) fn of(record: &Record, repeat: bool) -> Receipt {
+    /// The receipt of a lease as it stands.
+    pub fn of(record: &Record, repeat: bool) -> Receipt {
         let held = record.held_amounts();
         let (charged, cost, usage, late) = match &record.state {
             State::Settled(settled) => (settled.amounts, settled.cost, settled.usage.clone(), settled.late),

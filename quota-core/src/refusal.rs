@@ -1,10 +1,11 @@
 //! Refusals and balances: the numbers that a decision is explained with.
 //!
-//! Floor 1. Invariant: a refusal is a value; it names every limit that had no room and never holds prompt text or a key.
+//! Floor 2. Invariant: a refusal is a value; it names every limit that had no room and never holds prompt text or a key.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::lease::Receipt;
 pub use crate::meter::Wait;
 use crate::reason::Reason;
 use crate::units::Meter;
@@ -38,7 +39,7 @@ pub struct Fits {
 }
 
 /// A request that was not admitted, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Refusal {
     /// The stable reason.
     pub reason: Reason,
@@ -56,6 +57,8 @@ pub struct Refusal {
     pub fits: Fits,
     /// What was found, what was allowed, and where, for refusals that are not about a limit's room.
     pub detail: Option<String>,
+    /// What the first request under this id was charged, where the id has ended.
+    pub receipt: Option<Box<Receipt>>,
 }
 
 impl Refusal {

@@ -4,3 +4,4 @@
 
 pub mod plan;
 pub mod price;
+pub mod price_list;

@@ -269,5 +269,7 @@ pub struct Plan {
 
 impl Window {
     /// TEMP
-    pub fn amount_bits(&self) -> u32 { 40 }
+    pub fn amount_bits(&self) -> u32 {
+        40
+    }
 }

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::memory::Identity;
 pub use self::memory::Memory;
-use crate::lease::{Account, Cause, End, EndError, LeaseId, Lineup, Record, Terms};
+use crate::lease::{Account, Bound, Cause, End, EndError, LeaseId, Lineup, Record, Terms};
 use crate::meter::{At, Wait};
 use crate::policy::plan::Window;
 use crate::time::{Now, Period};
@@ -38,6 +38,35 @@ pub struct Choice {
     pub asks: SmallVec<[Ask; 8]>,
     /// Limits (places in the lineup) whose soft amount must not be passed, or this choice does not count.
     pub within_soft: SmallVec<[u16; 2]>,
+    /// Limits whose shortage lets the next choice be tried; a shortage of any other limit ends the search. `None`:
+    /// every shortage does.
+    pub yields: Option<SmallVec<[u16; 2]>>,
+}
+
+impl Choice {
+    /// What one limit lacks for this choice, if anything. Pure; every store and the preview ask this same question.
+    pub fn lack(&self, at: u16, bound: &Bound, ask: &Ask, word: u64, now: Now) -> Option<Lack> {
+        let moment = ask.at(now);
+        let amount = ask.amount_on(bound, word, &moment);
+        let lack = |wait, soft| {
+            let used = bound.rule.read(word, &moment).used;
+            Lack { limit: at, used, asked: amount, wait, soft }
+        };
+        if !bound.shadow
+            && let Err(wait) = bound.rule.take(word, amount, &moment)
+        {
+            return Some(lack(wait, false));
+        }
+        let soft = bound.soft.filter(|_| self.within_soft.contains(&at))?;
+        let passed = bound.rule.read(word, &moment).used.saturating_add(amount) > soft;
+        passed.then(|| lack(Wait::Unknown, true))
+    }
+
+    /// Whether the next choice may be tried after these shortages.
+    pub fn yields_to_next(&self, lacks: &[Lack]) -> bool {
+        let Some(yields) = &self.yields else { return true };
+        lacks.iter().all(|lack| lack.soft || yields.contains(&lack.limit))
+    }
 }
 
 /// A request for a lease: the first of its choices that fits is taken, whole.
@@ -149,9 +178,22 @@ pub trait Store: Send + Sync + Sized + 'static {
 
     /// The accounts of these columns in a scope, made if they are new. No trip: a remote store names them only.
     ///
+    /// Scopes that come and go with the callers' names (users) say `passing`: they get at most three quarters of the
+    /// rows, so that they can't crowd out tenants and keys.
+    ///
     /// # Errors
     /// [`AccountsFull`] where the bound is reached and no account is at rest.
-    fn bind(&self, scope: &Arc<str>, columns: &[Column], now: Now) -> Result<Vec<Account>, AccountsFull>;
+    fn bind(&self, scope: &Arc<str>, columns: &[Column], passing: bool, now: Now)
+    -> Result<Vec<Account>, AccountsFull>;
+
+    /// Goes on with an answer: at once, or when it has come.
+    fn chain<'a, T: Send + 'a, U: Send + 'a>(
+        answer: Self::Answer<'a, T>,
+        next: impl FnOnce(T) -> Self::Answer<'a, U> + Send + 'a,
+    ) -> Self::Answer<'a, U>;
+
+    /// An answer that needs no trip.
+    fn ready<'a, T: Send + 'a>(value: T) -> Self::Answer<'a, T>;
 
     /// Takes the first choice that fits, whole, and opens a lease on it.
     ///
@@ -239,5 +281,15 @@ impl Ask {
     /// The moment, as the limit's rule needs it.
     pub fn at(&self, now: Now) -> At {
         At { now, period: self.period }
+    }
+
+    /// The amount to hold on an account: `near` where `amount` is less and the account has not room for `near` and a
+    /// quarter of its hard amount more.
+    pub fn amount_on(&self, bound: &Bound, word: u64, at: &At) -> u64 {
+        if self.near == self.amount {
+            return self.amount;
+        }
+        let room = self.near.saturating_add(bound.rule.hard() / 4);
+        if bound.rule.read(word, at).remaining < room { self.near } else { self.amount }
     }
 }

@@ -2,14 +2,80 @@
 //!
 //! Floor 1. Invariant: every field counts things that are in no other field; a missing number is never zero.
 
+mod anthropic;
+mod detect;
+mod difference;
+mod gemini;
+mod openai;
+pub mod outcome;
+mod report;
+
+use serde_json::Value;
+
+use crate::units::{Amounts, Meter, Usd};
+
+pub use outcome::{Outcome, outcome_of};
+pub use report::Unusable;
+
+/// The manner in which a provider reports usage. It belongs to the wire format, not to the model's vendor: a Claude
+/// behind an endpoint in OpenAI's format reports in OpenAI's manner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Whichever the object's names say; an object whose names can be read in two ways that differ is refused.
+    #[default]
+    Auto,
+    /// OpenAI's chat completions and completions, and the many providers that copy them.
+    OpenAiChat,
+    /// OpenAI's Responses, realtime, images and transcriptions.
+    OpenAiResponses,
+    /// OpenAI's embeddings: input only.
+    OpenAiEmbeddings,
+    /// Anthropic's Messages.
+    AnthropicMessages,
+    /// Gemini's `generateContent`, by the Developer API or Vertex.
+    Gemini,
+}
+
+impl Dialect {
+    /// Every dialect.
+    pub const ALL: [Dialect; 6] = [
+        Dialect::Auto,
+        Dialect::OpenAiChat,
+        Dialect::OpenAiResponses,
+        Dialect::OpenAiEmbeddings,
+        Dialect::AnthropicMessages,
+        Dialect::Gemini,
+    ];
+
+    /// The name in vectors and in other languages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Auto => "auto",
+            Dialect::OpenAiChat => "openai_chat",
+            Dialect::OpenAiResponses => "openai_responses",
+            Dialect::OpenAiEmbeddings => "openai_embeddings",
+            Dialect::AnthropicMessages => "anthropic_messages",
+            Dialect::Gemini => "gemini",
+        }
+    }
+
+    /// The dialect of a [`name`](Dialect::name).
+    pub fn from_name(name: &str) -> Option<Dialect> {
+        Dialect::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
+}
+
 /// Disjoint counts of what a call used. Cost is the sum of field × price.
+///
+/// Sums saturate at `u64::MAX`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Prompt tokens at the full price.
+    /// Prompt tokens at the full price: text, what server-side tools injected, and whatever is not told apart.
     pub input_uncached: u64,
     /// Prompt tokens served from a cache.
     pub input_cache_read: u64,
-    /// Prompt tokens written to a cache for five minutes.
+    /// Prompt tokens written to a cache for five minutes, the default retention.
     pub input_cache_write_5m: u64,
     /// Prompt tokens written to a cache for an hour.
     pub input_cache_write_1h: u64,
@@ -21,8 +87,6 @@ pub struct Usage {
     pub input_image: u64,
     /// Uncached video tokens of the prompt.
     pub input_video: u64,
-    /// Tokens that server-side tools injected, where the provider counts them apart.
-    pub input_tool: u64,
     /// Generated tokens that the caller sees.
     pub output_text: u64,
     /// Generated tokens of hidden or summarised thinking.
@@ -39,15 +103,124 @@ pub struct Usage {
     pub web_searches: u64,
     /// The service tier that served the call, as the provider names it.
     pub service_tier: Option<String>,
-    /// Whether the input side is missing from the report; the reserved estimate is charged for it.
+    /// Whether the input side is missing from the report: [`or_input`](Usage::or_input) puts the reserved estimate there.
     pub input_missing: bool,
-    /// How many times a subset was larger than its total and was cut.
+    /// How many times a report contradicted itself: a subset larger than its total, which was cut, or a total that is
+    /// not the sum of its parts.
     pub anomalies: u32,
 }
 
 impl Usage {
-    /// TEMP
-    pub fn first_difference(&self, other: &Usage) -> Option<(&'static str, String, String)> {
-        (self != other).then(|| ("x", String::new(), String::new()))
+    /// The usage of one request whose tokens the host has counted itself.
+    pub fn tokens(input: u64, output: u64) -> Usage {
+        Usage { input_uncached: input, output_text: output, requests: 1, ..Usage::default() }
     }
+
+    /// Reads a provider's usage object, or the answer or stream event that holds it, as it stands.
+    ///
+    /// Counts are whole numbers from 0 to 2^52 − 1, also as integral floats. Details that a dialect leaves out are zero;
+    /// a main count that is left out is an error, except that an input of zero beside output sets `input_missing`.
+    /// Cost: linear in the object's keys; nothing of the answer's text is looked at.
+    ///
+    /// # Errors
+    /// [`Unusable`] if there is no usage, if all of it is zero, if a number is not a count, or if two readings differ.
+    pub fn read(dialect: Dialect, value: &Value) -> Result<Usage, Unusable> {
+        let found = report::locate(value)?;
+        let mut usage = match dialect {
+            Dialect::Auto => detect::read(&found.counts),
+            Dialect::OpenAiChat => openai::chat(&found.counts),
+            Dialect::OpenAiResponses => openai::responses(&found.counts),
+            Dialect::OpenAiEmbeddings => openai::embeddings(&found.counts),
+            Dialect::AnthropicMessages => anthropic::messages(&found.counts),
+            Dialect::Gemini => gemini::generate_content(&found.counts),
+        }?;
+        // Searches of the Responses API stand beside the usage object.
+        let searches = found.beside.inner("tool_usage")?.inner("web_search")?.may("num_requests")?.unwrap_or(0);
+        usage.web_searches = usage.web_searches.saturating_add(searches);
+        if usage.total() == 0 && usage.audio_millis == 0 && usage.web_searches == 0 {
+            return Err(Unusable::AllZero);
+        }
+        usage.requests = 1;
+        usage.input_missing = usage.input_total() == 0 && usage.output_total() > 0;
+        usage.service_tier = usage.service_tier.take().or_else(|| found.service_tier());
+        Ok(usage)
+    }
+
+    /// The usage of a request that the provider refused to run (429, 401, a refused connection): nothing, not even the
+    /// request.
+    pub fn not_run() -> Usage {
+        Usage::default()
+    }
+
+    /// Input tokens, cached ones included.
+    pub fn input_total(&self) -> u64 {
+        saturating_sum(&[
+            self.input_uncached,
+            self.input_cache_read,
+            self.input_cache_write_5m,
+            self.input_cache_write_1h,
+            self.input_cache_write_other,
+            self.input_audio,
+            self.input_image,
+            self.input_video,
+        ])
+    }
+
+    /// Output tokens, thinking included.
+    pub fn output_total(&self) -> u64 {
+        saturating_sum(&[self.output_text, self.output_reasoning, self.output_audio, self.output_image])
+    }
+
+    /// Input plus output tokens.
+    pub fn total(&self) -> u64 {
+        self.input_total().saturating_add(self.output_total())
+    }
+
+    /// The same with `estimate` tokens as its input if the report has none; `input_missing` stays, as a record of it.
+    pub fn or_input(mut self, estimate: u64) -> Usage {
+        if self.input_missing && self.input_total() == 0 {
+            self.input_uncached = estimate;
+        }
+        self
+    }
+
+    /// Adds another call's usage: field by field, the other's service tier only where this one has none.
+    pub fn add(&mut self, other: &Usage) {
+        for (mine, theirs) in [
+            (&mut self.input_uncached, other.input_uncached),
+            (&mut self.input_cache_read, other.input_cache_read),
+            (&mut self.input_cache_write_5m, other.input_cache_write_5m),
+            (&mut self.input_cache_write_1h, other.input_cache_write_1h),
+            (&mut self.input_cache_write_other, other.input_cache_write_other),
+            (&mut self.input_audio, other.input_audio),
+            (&mut self.input_image, other.input_image),
+            (&mut self.input_video, other.input_video),
+            (&mut self.output_text, other.output_text),
+            (&mut self.output_reasoning, other.output_reasoning),
+            (&mut self.output_audio, other.output_audio),
+            (&mut self.output_image, other.output_image),
+            (&mut self.requests, other.requests),
+            (&mut self.audio_millis, other.audio_millis),
+            (&mut self.web_searches, other.web_searches),
+        ] {
+            *mine = mine.saturating_add(theirs);
+        }
+        self.service_tier = self.service_tier.take().or_else(|| other.service_tier.clone());
+        self.input_missing |= other.input_missing;
+        self.anomalies = self.anomalies.saturating_add(other.anomalies);
+    }
+
+    /// What is charged on the meters of requests, tokens and money; gauges are zero.
+    pub fn amounts(&self, cost: Usd) -> Amounts {
+        Amounts::default()
+            .with(Meter::Requests, self.requests)
+            .with(Meter::Input, self.input_total())
+            .with(Meter::Output, self.output_total())
+            .with(Meter::Total, self.total())
+            .with(Meter::Money, cost.units())
+    }
+}
+
+fn saturating_sum(counts: &[u64]) -> u64 {
+    counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
 }

@@ -115,7 +115,13 @@ impl Memory {
                         let terms = choices.swap_remove(at).terms;
                         return (self.open_lease(terms, holds, at, lacks, now), swept);
                     }
-                    Err(Miss::Short(short)) => lacks.push(short),
+                    Err(Miss::Short(short)) => {
+                        let stop = !choices[at].yields_to_next(&short);
+                        lacks.push(short);
+                        if stop {
+                            break;
+                        }
+                    }
                     Err(Miss::Crowded) => return (Reserved::LeasesFull, swept),
                     Err(Miss::Stale | Miss::Raced) => return (Reserved::AccountsFull, swept),
                 }
@@ -176,24 +182,10 @@ impl Memory {
         for span in lineup.rows() {
             let words = self.rows.read(span.row);
             owned(span, &words)?;
-            for (at, bound, ask) in asks(lineup, choice, span) {
-                let word = words[bound.account.column as usize];
-                let moment = ask.at(now);
-                let amount = amount_for(bound, ask, word, &moment);
-                let lack = |wait, soft, used| Lack { limit: at, used, asked: amount, wait, soft };
-                if !bound.shadow
-                    && let Err(wait) = bound.rule.take(word, amount, &moment)
-                {
-                    lacks.push(lack(wait, false, bound.rule.read(word, &moment).used));
-                } else if choice.within_soft.contains(&at)
-                    && let Some(soft) = bound.soft
-                {
-                    let used = bound.rule.read(word, &moment).used;
-                    if used.saturating_add(amount) > soft {
-                        lacks.push(lack(crate::meter::Wait::Unknown, true, used));
-                    }
-                }
-            }
+            let short = |(at, bound, ask): (u16, &Bound, &Ask)| {
+                choice.lack(at, bound, ask, words[bound.account.column as usize], now)
+            };
+            lacks.extend(asks(lineup, choice, span).filter_map(short));
         }
         if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(lacks)) }
     }
@@ -307,7 +299,8 @@ impl Memory {
     fn rebind(&self, lineup: &Lineup, now: Now) -> Result<Arc<Lineup>, AccountsFull> {
         let mut limits = lineup.limits().to_vec();
         for bound in &mut limits {
-            let accounts = self.table.bind(&self.rows, &bound.scope, std::slice::from_ref(&bound.column), now)?;
+            let accounts =
+                self.table.bind(&self.rows, &bound.scope, std::slice::from_ref(&bound.column), bound.passing, now)?;
             bound.account = accounts[0];
         }
         Ok(Arc::new(Lineup::new(limits)))
@@ -324,8 +317,12 @@ impl Memory {
             near: amount(bound),
             period: periods.get(at).copied().unwrap_or_default(),
         });
-        let mut choice =
-            Choice { terms: record.claim.terms.clone(), asks: asks.collect(), within_soft: SmallVec::new() };
+        let mut choice = Choice {
+            terms: record.claim.terms.clone(),
+            asks: asks.collect(),
+            within_soft: SmallVec::new(),
+            yields: None,
+        };
         // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
         let holds = match self.try_choice(&mut choice, now) {
             Ok(holds) => holds,
@@ -461,19 +458,10 @@ impl Memory {
     }
 }
 
-/// The amount to hold: the larger one where the smaller would leave less than it plus a quarter of the hard amount.
-fn amount_for(bound: &Bound, ask: &Ask, word: u64, at: &At) -> u64 {
-    if ask.near == ask.amount {
-        return ask.amount;
-    }
-    let near = bound.rule.read(word, at).remaining < ask.near.saturating_add(bound.rule.hard() / 4);
-    if near { ask.near } else { ask.amount }
-}
-
 fn take_one(at: u16, bound: &Bound, ask: &Ask, words: &mut Words, now: Now) -> Option<Hold> {
     let moment = ask.at(now);
     let word = &mut words[bound.account.column as usize];
-    let amount = amount_for(bound, ask, *word, &moment);
+    let amount = ask.amount_on(bound, *word, &moment);
     let taken = if bound.shadow {
         bound.rule.charge(*word, amount, &moment)
     } else {
@@ -491,11 +479,7 @@ fn owned(span: &RowSpan, words: &Words) -> Result<(), Miss> {
 }
 
 /// The limits of one row with what is asked of them.
-fn asks<'a>(
-    lineup: &'a Lineup,
-    choice: &'a Choice,
-    span: &RowSpan,
-) -> impl Iterator<Item = (u16, &'a Bound, &'a Ask)> {
+fn asks<'a>(lineup: &'a Lineup, choice: &'a Choice, span: &RowSpan) -> impl Iterator<Item = (u16, &'a Bound, &'a Ask)> {
     (span.from..span.to).filter_map(|at| {
         let place = at as usize;
         Some((at, lineup.limits().get(place)?, choice.asks.get(place)?))
@@ -505,8 +489,22 @@ fn asks<'a>(
 impl Store for Memory {
     type Answer<'a, T: Send + 'a> = T;
 
-    fn bind(&self, scope: &Arc<str>, columns: &[Column], now: Now) -> Result<Vec<Account>, AccountsFull> {
-        self.table.bind(&self.rows, scope, columns, now)
+    fn bind(
+        &self,
+        scope: &Arc<str>,
+        columns: &[Column],
+        passing: bool,
+        now: Now,
+    ) -> Result<Vec<Account>, AccountsFull> {
+        self.table.bind(&self.rows, scope, columns, passing, now)
+    }
+
+    fn chain<'a, T: Send + 'a, U: Send + 'a>(answer: T, next: impl FnOnce(T) -> U + Send + 'a) -> U {
+        next(answer)
+    }
+
+    fn ready<'a, T: Send + 'a>(value: T) -> T {
+        value
     }
 
     fn reserve<'a, T: Send + 'a>(
@@ -594,4 +592,3 @@ impl Store for Memory {
         then(self.sweep_now(now, at_most))
     }
 }
-

@@ -221,7 +221,13 @@ mod tests {
         let rows = Rows::new(4);
         let mut spare = rows.claim();
         assert_eq!(rows.update(&mut spare, 2, |w| (w[1], w[1] = 7).into()), Some((0, ())));
-        assert_eq!(rows.update(&mut spare, 2, |w| -> Option<()> { w[1] = 9; None }), None);
+        assert_eq!(
+            rows.update(&mut spare, 2, |w| -> Option<()> {
+                w[1] = 9;
+                None
+            }),
+            None
+        );
         rows.release(spare);
         assert_eq!(rows.read(2)[1], 7);
         assert_eq!(rows.read(3), [0; WIDTH + 1]);

@@ -26,6 +26,8 @@ struct Inner {
     /// Rows from here on have never been used.
     fresh: u32,
     last_identity: u64,
+    /// Rows of passing scopes.
+    passing: u32,
     /// Engine time before which looking for rows at rest again is not worth it.
     look_again: u64,
 }
@@ -35,6 +37,7 @@ struct RowOf {
     row: u32,
     identity: Identity,
     columns: Vec<Column>,
+    passing: bool,
 }
 
 impl Table {
@@ -44,6 +47,7 @@ impl Table {
             free: Vec::new(),
             fresh: 0,
             last_identity: 0,
+            passing: 0,
             look_again: 0,
         }))
     }
@@ -54,16 +58,11 @@ impl Table {
         rows: &Rows,
         scope: &Arc<str>,
         columns: &[Column],
+        passing: bool,
         now: Now,
     ) -> Result<Vec<Account>, AccountsFull> {
         let mut inner = self.0.lock();
-        columns.iter().map(|column| inner.account(rows, scope, column, now)).collect()
-    }
-
-    /// Scopes that have rows.
-    #[cfg(test)]
-    pub(super) fn scopes(&self) -> usize {
-        self.0.lock().scopes.len()
+        columns.iter().map(|column| inner.account(rows, scope, column, passing, now)).collect()
     }
 }
 
@@ -73,13 +72,11 @@ impl Inner {
         rows: &Rows,
         scope: &Arc<str>,
         column: &Column,
+        passing: bool,
         now: Now,
     ) -> Result<Account, AccountsFull> {
-        let here = |of: &RowOf, place: usize| Account {
-            row: of.row,
-            column: place as u8 + 1,
-            identity: Some(of.identity),
-        };
+        let here =
+            |of: &RowOf, place: usize| Account { row: of.row, column: place as u8 + 1, identity: Some(of.identity) };
         if let Some(owned) = self.scopes.get_mut(scope) {
             for of in owned.iter() {
                 if let Some(place) = of.columns.iter().position(|c| c == column) {
@@ -91,16 +88,21 @@ impl Inner {
                 return Ok(here(of, of.columns.len() - 1));
             }
         }
-        let (row, identity) = self.take_row(rows, now)?;
-        let of = RowOf { row, identity, columns: vec![column.clone()] };
+        let (row, identity) = self.take_row(rows, passing, now)?;
+        let of = RowOf { row, identity, columns: vec![column.clone()], passing };
         let account = here(&of, 0);
+        self.passing += passing as u32;
         self.scopes.entry(scope.clone()).or_default().push(of);
         Ok(account)
     }
 
-    fn take_row(&mut self, rows: &Rows, now: Now) -> Result<(u32, Identity), AccountsFull> {
-        if self.free.is_empty() && self.fresh == rows.len() {
+    fn take_row(&mut self, rows: &Rows, passing: bool, now: Now) -> Result<(u32, Identity), AccountsFull> {
+        let crowded = |inner: &Inner| passing && inner.passing >= (rows.len() - rows.len().div_ceil(4)).max(1);
+        if crowded(self) || self.free.is_empty() && self.fresh == rows.len() {
             self.drop_rows_at_rest(rows, now);
+        }
+        if crowded(self) {
+            return Err(AccountsFull);
         }
         let row = match self.free.pop() {
             Some(row) => row,
@@ -132,7 +134,7 @@ impl Inner {
         }
         self.look_again = now.mono.saturating_add(SECOND);
         let mut spare = rows.claim();
-        let free = &mut self.free;
+        let (free, passing) = (&mut self.free, &mut self.passing);
         self.scopes.retain(|_, owned| {
             owned.retain(|of| {
                 let dropped = rows.update(&mut spare, of.row, |words| {
@@ -142,6 +144,7 @@ impl Inner {
                 });
                 if dropped.is_some() {
                     free.push(of.row);
+                    *passing -= of.passing as u32;
                 }
                 dropped.is_none()
             });

@@ -1,0 +1,321 @@
+//! Price lists: LiteLLM's JSON document of models and prices.
+//!
+//! Floor 1. Invariant: a row is either loaded whole or skipped with its reason, and no number passes through a float.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::policy::price::{Per, Price, PriceBuilder, PriceClass, PriceError};
+use crate::units::{MAX_AMOUNT, parse_decimal, parse_decimal_rounded};
+
+/// The largest list, in bytes; the public one has some three and a half million.
+pub const MAX_LIST_BYTES: usize = 32 << 20;
+/// The longest model name, in bytes; a row with a longer one is skipped.
+const MAX_NAME: usize = 256;
+/// How many skipped rows are named in the report.
+const MAX_NAMED: usize = 64;
+/// Keys of the list that are not models: a template in prose, and rules for guessing.
+const NOT_MODELS: [&str; 2] = ["sample_spec", "fallback_generalizations"];
+
+/// Prices by exact model name.
+#[derive(Debug, Clone)]
+pub struct PriceList {
+    models: HashMap<Arc<str>, ListedModel>,
+    report: Report,
+}
+
+/// What a list says about a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedModel {
+    /// Its price.
+    pub price: Arc<Price>,
+    /// The longest input, in tokens; a hint.
+    pub max_input_tokens: Option<u64>,
+    /// The longest output, in tokens; a hint.
+    pub max_output_tokens: Option<u64>,
+}
+
+/// What became of the rows of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Models that have a price now.
+    pub loaded: u64,
+    /// Rows that were left out.
+    pub skipped: u64,
+    /// The first 64 of them in the order of their names, with the reason.
+    pub named: Vec<(String, String)>,
+    /// Prices finer than a picodollar, rounded half to even.
+    pub rounded: u64,
+    /// Prices in units or for conditions that are not reckoned (an image, a page, an hour of the day), left out.
+    pub unknown_prices: u64,
+}
+
+/// Why a document is not a price list.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PriceListError {
+    /// Too many bytes.
+    #[error("the price list has {found} bytes; allowed: {MAX_LIST_BYTES}")]
+    TooLarge {
+        /// How many there are.
+        found: usize,
+    },
+    /// Not one JSON object. `NaN` and infinities are not JSON.
+    #[error("the price list is not a JSON object: line {line}, column {column}")]
+    NotJson {
+        /// The line, from 1.
+        line: usize,
+        /// The column, from 1.
+        column: usize,
+    },
+}
+
+type Row<'a> = BTreeMap<String, &'a RawValue>;
+
+impl PriceList {
+    /// Reads a list in LiteLLM's format: an object of models, prices in USD for one unit.
+    ///
+    /// Read are the prices of tokens, requests, web searches of medium context and, in audio modes, of seconds, with
+    /// thresholds, service tiers and `tiered_pricing`; unknown keys are left out. A row with a price that is negative,
+    /// absurd or not a number is skipped, as is one whose only prices above zero are in units that are not reckoned.
+    ///
+    /// # Errors
+    /// [`PriceListError`] if the document as a whole cannot be read.
+    pub fn litellm(text: &str) -> Result<PriceList, PriceListError> {
+        if text.len() > MAX_LIST_BYTES {
+            return Err(PriceListError::TooLarge { found: text.len() });
+        }
+        let rows: Row<'_> = serde_json::from_str(text)
+            .map_err(|error| PriceListError::NotJson { line: error.line(), column: error.column() })?;
+        let mut list = PriceList { models: HashMap::new(), report: Report::default() };
+        for (name, row) in rows {
+            if NOT_MODELS.contains(&name.as_str()) {
+                continue;
+            }
+            match list.model(&name, row) {
+                Ok(model) => {
+                    list.report.loaded += 1;
+                    list.models.insert(name.into(), model);
+                }
+                Err(why) => list.skip(name, why),
+            }
+        }
+        Ok(list)
+    }
+
+    /// What the list says about a model of exactly this name. Nothing is guessed from parts of names.
+    pub fn get(&self, model: &str) -> Option<&ListedModel> {
+        self.models.get(model)
+    }
+
+    /// All models, in no order.
+    pub fn models(&self) -> impl Iterator<Item = (&Arc<str>, &ListedModel)> {
+        self.models.iter()
+    }
+
+    /// What became of the rows.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    fn skip(&mut self, name: String, why: String) {
+        self.report.skipped += 1;
+        if self.report.named.len() < MAX_NAMED {
+            self.report.named.push((name.chars().take(MAX_NAME).collect(), why));
+        }
+    }
+
+    fn model(&mut self, name: &str, row: &RawValue) -> Result<ListedModel, String> {
+        if name.len() > MAX_NAME {
+            return Err(format!("the name has {} bytes; allowed: {MAX_NAME}", name.len()));
+        }
+        let row: Row<'_> = serde_json::from_str(row.get()).map_err(|_| "the row is not an object".to_owned())?;
+        let mut reading = Reading::of(&row);
+        reading.row(&row, 0)?;
+        if !reading.paid && reading.paid_otherwise {
+            return Err("its prices are in units that are not reckoned".to_owned());
+        }
+        self.report.rounded += reading.rounded;
+        self.report.unknown_prices += reading.unknown;
+        let price = reading.price.build().map_err(|error| error.to_string())?;
+        let limit = |key: &str| row.get(key).and_then(|raw| whole(raw.get()));
+        Ok(ListedModel {
+            price: Arc::new(price),
+            max_input_tokens: limit("max_input_tokens"),
+            max_output_tokens: limit("max_output_tokens").or_else(|| limit("max_tokens")),
+        })
+    }
+}
+
+/// A row being read.
+#[derive(Default)]
+struct Reading {
+    price: PriceBuilder,
+    /// Whether the provider's thresholds belong to the dearer side (`>=`).
+    inclusive: bool,
+    /// Whether seconds are seconds of audio.
+    audio: bool,
+    /// Whether a price above zero was read.
+    paid: bool,
+    /// Whether a price above zero was left out.
+    paid_otherwise: bool,
+    rounded: u64,
+    unknown: u64,
+}
+
+impl Reading {
+    fn of(row: &Row<'_>) -> Reading {
+        let is = |key: &str, wanted: &str| row.get(key).is_some_and(|raw| raw.get() == wanted);
+        Reading {
+            inclusive: is("litellm_provider", "\"xai\""),
+            audio: is("mode", "\"audio_transcription\"") || is("mode", "\"audio_speech\""),
+            ..Reading::default()
+        }
+    }
+
+    /// Reads the prices of a row that hold above so many tokens.
+    fn row(&mut self, row: &Row<'_>, above: u64) -> Result<(), String> {
+        for (key, raw) in row {
+            let text = raw.get();
+            match Key::parse(key) {
+                _ if text == "null" => {}
+                Some(key) if self.counts(key.class) => self.set(key, above, text)?,
+                None if key == "search_context_cost_per_query" => self.searches(raw)?,
+                None if key == "tiered_pricing" && above == 0 => self.ranges(raw)?,
+                None if key == "input_cost_per_token_cache_hit" => {
+                    // The old spelling; the new one wins.
+                    if !row.contains_key("cache_read_input_token_cost") {
+                        self.set(Key { class: PriceClass::CacheRead, above: 0, service: None }, above, text)?;
+                    }
+                }
+                _ if key.contains("cost") || key.contains("pricing") || key.contains("multiplier") => {
+                    self.unknown += 1;
+                    self.paid_otherwise |= key.contains("cost") && is_positive(text);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn counts(&self, class: PriceClass) -> bool {
+        self.audio || !matches!(class, PriceClass::AudioSecond | PriceClass::OutputAudioSecond)
+    }
+
+    fn set(&mut self, key: Key<'_>, above: u64, text: &str) -> Result<(), String> {
+        let above = above.max(key.above);
+        let shown = |error: PriceError| error.to_string();
+        let prices = match key.service {
+            Some(name) => self.price.service(name).map_err(shown)?,
+            None => self.price.standard(),
+        };
+        let rounded = match above {
+            0 => prices.set_rounded(key.class, text, Per::One),
+            above => {
+                let rates = prices.tier(if self.inclusive { above - 1 } else { above }).map_err(shown)?;
+                rates.set_rounded(key.class, text, Per::One)
+            }
+        };
+        self.rounded += rounded.map_err(shown)? as u64;
+        self.paid |= is_positive(text);
+        Ok(())
+    }
+
+    /// Web searches by the size of their context: medium, which is what a request gets that names none, or the dearest.
+    fn searches(&mut self, raw: &RawValue) -> Result<(), String> {
+        let sizes: Row<'_> = serde_json::from_str(raw.get())
+            .map_err(|_| "search_context_cost_per_query is not an object of prices".to_owned())?;
+        let price = |raw: &RawValue| parse_decimal_rounded(raw.get(), 12).map(|(pico, _)| pico).ok();
+        let dearest = || sizes.values().max_by_key(|raw| price(raw));
+        let Some(text) = sizes.get("search_context_size_medium").or_else(dearest) else {
+            return Ok(());
+        };
+        self.set(Key { class: PriceClass::WebSearch, above: 0, service: None }, 0, text.get())
+    }
+
+    /// `tiered_pricing`: prices of ranges `(from, to]` of the input.
+    fn ranges(&mut self, raw: &RawValue) -> Result<(), String> {
+        let wrong = || "tiered_pricing is not a list of ranges with prices".to_owned();
+        let ranges: Vec<Row<'_>> = serde_json::from_str(raw.get()).map_err(|_| wrong())?;
+        for row in &ranges {
+            let range: Vec<&RawValue> = match row.get("range") {
+                Some(range) => serde_json::from_str(range.get()).map_err(|_| wrong())?,
+                None => return Err(wrong()),
+            };
+            let from = range.first().and_then(|from| whole(from.get())).ok_or_else(wrong)?;
+            self.row(row, from)?;
+        }
+        Ok(())
+    }
+}
+
+/// A price's key: `<base>[_above_<N>k_tokens][_<service tier>]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key<'a> {
+    class: PriceClass,
+    above: u64,
+    service: Option<&'a str>,
+}
+
+/// Bases, longer ones before their own beginnings. `above_1hr` and `above_12hr` are times that a cache entry is kept.
+const BASES: [(&str, PriceClass); 17] = [
+    ("input_cost_per_token", PriceClass::Input),
+    ("output_cost_per_token", PriceClass::Output),
+    ("cache_read_input_token_cost", PriceClass::CacheRead),
+    ("cache_creation_input_token_cost_above_1hr", PriceClass::CacheWrite1h),
+    ("cache_creation_input_token_cost_above_12hr", PriceClass::CacheWriteOther),
+    ("cache_creation_input_token_cost", PriceClass::CacheWrite5m),
+    ("output_cost_per_reasoning_token", PriceClass::Reasoning),
+    ("input_cost_per_audio_token", PriceClass::InputAudio),
+    ("output_cost_per_audio_token", PriceClass::OutputAudio),
+    ("input_cost_per_image_token", PriceClass::InputImage),
+    ("output_cost_per_image_token", PriceClass::OutputImage),
+    ("input_cost_per_video_token", PriceClass::InputVideo),
+    ("input_cost_per_request", PriceClass::Request),
+    ("input_cost_per_query", PriceClass::Request),
+    ("input_cost_per_second", PriceClass::AudioSecond),
+    ("output_cost_per_second", PriceClass::OutputAudioSecond),
+    ("input_cost_per_audio_per_second", PriceClass::AudioSecond),
+];
+const SERVICES: [&str; 5] = ["priority", "flex", "batches", "balanced", "ultrafast"];
+
+impl<'a> Key<'a> {
+    /// The parts of a key; `None` if it has a base or a suffix that is not known.
+    fn parse(key: &'a str) -> Option<Key<'a>> {
+        let known = |(base, class): &(&str, PriceClass)| Some((key.strip_prefix(base)?, *class));
+        let (mut rest, class) = BASES.iter().find_map(known)?;
+        let mut parsed = Key { class, above: 0, service: None };
+        while !rest.is_empty() {
+            rest = rest.strip_prefix('_')?;
+            if let Some(size) = rest.strip_prefix("above_").filter(|_| parsed.above == 0) {
+                let (size, after) = size.split_once("_tokens")?;
+                let (digits, unit) = size.strip_suffix('k').map_or((size, 1), |digits| (digits, 1000));
+                let above = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+                parsed.above = Some(above).filter(|above| (1..=MAX_AMOUNT).contains(above))?;
+                rest = after;
+            } else {
+                let name = SERVICES.into_iter().find(|name| rest.starts_with(name))?;
+                if parsed.service.is_some() {
+                    return None;
+                }
+                (parsed.service, rest) = (Some(&rest[..name.len()]), &rest[name.len()..]);
+            }
+        }
+        Some(parsed)
+    }
+}
+
+/// A whole number of at most [`MAX_AMOUNT`], also where it is written as a float.
+fn whole(text: &str) -> Option<u64> {
+    parse_decimal(text, 0).ok().filter(|count| *count <= MAX_AMOUNT as u128).map(|count| count as u64)
+}
+
+/// Whether a number is above zero, or anything else has a digit that could make it so.
+fn is_positive(text: &str) -> bool {
+    match parse_decimal_rounded(text, 12) {
+        Ok((pico, rounded)) => pico > 0 || rounded,
+        Err(_) => text.bytes().any(|byte| matches!(byte, b'1'..=b'9')),
+    }
+}
