@@ -5,6 +5,7 @@ pub mod policy;
 pub mod principal;
 pub mod reason;
 pub mod request;
+pub mod respond;
 pub(crate) mod sync;
 pub mod time;
 pub mod units;

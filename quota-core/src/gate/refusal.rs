@@ -132,6 +132,8 @@ pub struct Balance {
     pub remaining: u64,
     /// Until everything is back: the bucket full again, or the period over; `None` for gauges.
     pub resets_in: Option<Duration>,
+    /// Whether the window rolls (a rate): what was used comes back bit by bit, not all at the end of a period.
+    pub rolling: bool,
     /// The window in nanoseconds, where it has a fixed length (a rate, a budget of seconds).
     pub window: Option<u64>,
 }
