@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::account::{Bound, Lineup};
 use crate::estimate::InputEstimate;
-use crate::meter::Rule;
 use crate::policy::price::Price;
 use crate::principal::Principal;
-use crate::store::Column;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::Now;
 use crate::units::{Amounts, Meter, Pico};
@@ -55,77 +54,6 @@ impl FromStr for LeaseId {
         }
         let part = |from: usize, to: usize| u64::from_str_radix(&text[from..to], 16).map_err(|_| NotLeaseId);
         Ok(LeaseId { slot: part(0, 8)? as u32, generation: part(8, 16)? as u32, tag: part(16, 32)? })
-    }
-}
-
-/// Where the word of one limit lives in a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Account {
-    pub(crate) row: u32,
-    pub(crate) column: u8,
-    pub(crate) identity: Option<crate::store::Identity>,
-}
-
-/// One limit, bound to its account: everything that a store needs to know of it.
-#[derive(Debug, Clone)]
-pub struct Bound {
-    /// Where its word lives.
-    pub account: Account,
-    /// The scope that it belongs to, for people and journals.
-    pub scope: Arc<str>,
-    /// Its name, for people and journals.
-    pub limit: Arc<str>,
-    /// What it counts.
-    pub meter: Meter,
-    /// Which of the scope's accounts it is.
-    pub column: Column,
-    /// How its word is read.
-    pub rule: Rule,
-    /// Counted but never refused.
-    pub shadow: bool,
-    /// Its soft amount.
-    pub soft: Option<u64>,
-    /// Whether the scope comes and goes with the callers' names, see [`Store::bind`](crate::store::Store::bind).
-    pub passing: bool,
-}
-
-/// All limits that apply to one principal and model, widest scope first. Stores take them in this order.
-#[derive(Debug, Default)]
-pub struct Lineup {
-    limits: Box<[Bound]>,
-    rows: Box<[RowSpan]>,
-}
-
-/// The limits of a lineup that share a row.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RowSpan {
-    pub(crate) row: u32,
-    pub(crate) identity: Option<crate::store::Identity>,
-    pub(crate) from: u16,
-    pub(crate) to: u16,
-}
-
-impl Lineup {
-    /// A lineup of these limits (at most 65,535). Limits of one row must stand together.
-    pub fn new(limits: Vec<Bound>) -> Lineup {
-        let mut rows: Vec<RowSpan> = Vec::new();
-        for (at, bound) in limits.iter().enumerate().take(u16::MAX as usize) {
-            let (row, identity, at) = (bound.account.row, bound.account.identity, at as u16);
-            match rows.last_mut() {
-                Some(span) if span.row == row && span.identity == identity => span.to = at + 1,
-                _ => rows.push(RowSpan { row, identity, from: at, to: at + 1 }),
-            }
-        }
-        Lineup { limits: limits.into(), rows: rows.into() }
-    }
-
-    /// The limits, widest scope first.
-    pub fn limits(&self) -> &[Bound] {
-        &self.limits
-    }
-
-    pub(crate) fn rows(&self) -> &[RowSpan] {
-        &self.rows
     }
 }
 

@@ -1,4 +1,5 @@
 //! Front page (written last).
+pub mod account;
 pub mod estimate;
 pub mod gate;
 pub mod journal;
@@ -9,6 +10,7 @@ pub mod principal;
 pub mod reason;
 pub mod refusal;
 pub mod request;
+pub mod respond;
 pub mod store;
 pub(crate) mod sync;
 pub mod time;

@@ -17,6 +17,8 @@ pub struct Shortage {
     pub scope: Arc<str>,
     /// The limit's name, for instance `rpm` or `daily_budget_usd`.
     pub limit: Arc<str>,
+    /// Whether the scope is wider than the tenant: its figures tell of other tenants and are for the operator only.
+    pub shared: bool,
     /// What it counts.
     pub meter: Meter,
     /// Its amount.
@@ -62,7 +64,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// One sentence that names the limit, its amount, what was asked and when to come back.
+    /// One sentence for the asker: the limit, its amount, what was asked and when to come back. The figures of a scope
+    /// that is shared with other tenants are left out.
     pub fn message(&self) -> String {
         let mut text = self.reason.text().trim_end_matches('.').to_owned();
         if let Some(detail) = &self.detail {
@@ -70,14 +73,11 @@ impl Refusal {
             text.push_str(detail);
         }
         if let Some(worst) = self.shortages.iter().find(|s| s.wait == self.wait).or(self.shortages.first()) {
-            text.push_str(&format!(
-                " ({} of {}: {} of {} used, {} asked)",
-                worst.limit,
-                worst.scope,
-                worst.meter.show(worst.used),
-                worst.meter.show(worst.hard),
-                worst.meter.show(worst.asked)
-            ));
+            text.push_str(&format!(" ({} of {}: ", worst.limit, worst.scope));
+            if !worst.shared {
+                text.push_str(&format!("{} of {} used, ", worst.meter.show(worst.used), worst.meter.show(worst.hard)));
+            }
+            text.push_str(&format!("{} asked)", worst.meter.show(worst.asked)));
         }
         text.push('.');
         if let Some(millis) = self.wait.millis() {
@@ -106,6 +106,8 @@ pub struct Balance {
     pub remaining: u64,
     /// Until everything is back: the bucket full again, or the period over; `None` for gauges.
     pub resets_in: Option<Duration>,
+    /// Whether the window rolls (a rate): what was used comes back bit by bit, not all at the end of a period.
+    pub rolling: bool,
     /// The window in nanoseconds, where it has a fixed length (a rate, a budget of seconds).
     pub window: Option<u64>,
 }

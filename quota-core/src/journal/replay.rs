@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Entry, Event, Journal};
-use crate::lease::{Bound, Hold, Record};
+use crate::account::Bound;
+use crate::lease::{Hold, Record};
 use crate::meter::{At, Rule};
 use crate::time::{Now, Period};
 

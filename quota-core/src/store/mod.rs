@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub(crate) use self::memory::Identity;
 pub use self::memory::Memory;
-use crate::lease::{Account, Bound, Cause, End, EndError, LeaseId, Lineup, Record, Terms};
+use crate::account::{Account, Bound, Column, Lineup};
+use crate::lease::{Cause, End, EndError, LeaseId, Record, Terms};
 use crate::meter::{At, Wait};
-use crate::policy::plan::Window;
 use crate::time::{Now, Period};
 use crate::units::{Amounts, Meter};
 use crate::usage::Usage;
@@ -138,17 +137,6 @@ pub enum Extended {
     Gone,
     /// The store does not answer.
     Unavailable,
-}
-
-/// What an account is: the same meter and window in the same scope is the same account, whatever its amounts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Column {
-    /// What it counts.
-    pub meter: Meter,
-    /// Over what.
-    pub window: Window,
-    /// Which of several limits of the same meter and window in the same scope it is, from 0.
-    pub nth: u8,
 }
 
 /// As many accounts are in use as the store was built for.

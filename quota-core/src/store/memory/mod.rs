@@ -15,17 +15,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-pub(crate) use self::row::Identity;
 use self::row::{Rows, Spare, Words};
 use self::slab::Slab;
 use self::table::Table;
 use self::wheel::{Look, Wheel};
-use super::{
-    AccountsFull, Ask, Choice, Column, Ended, Extended, Lack, Lacks, Name, Reservation, Reserved, Store, Swept,
-};
-use crate::lease::{
-    Account, Bound, Cause, Claim, End, EndError, Hold, Holds, LeaseId, Lineup, Record, RowSpan, State, Step,
-};
+use super::{AccountsFull, Ask, Choice, Ended, Extended, Lack, Lacks, Name, Reservation, Reserved, Store, Swept};
+use crate::account::{Account, Bound, Column, Lineup, RowSpan};
+use crate::lease::{Cause, Claim, End, EndError, Hold, Holds, LeaseId, Record, State, Step};
 use crate::meter::At;
 use crate::time::{Now, Period};
 use crate::units::Amounts;
@@ -473,7 +469,7 @@ fn take_one(at: u16, bound: &Bound, ask: &Ask, words: &mut Words, now: Now) -> O
 
 fn owned(span: &RowSpan, words: &Words) -> Result<(), Miss> {
     match span.identity {
-        Some(identity) if identity.owns(words) => Ok(()),
+        Some(identity) if row::owns(identity, words) => Ok(()),
         _ => Err(Miss::Stale),
     }
 }

@@ -7,10 +7,9 @@
 //! header; the buffer that was in place becomes the writer's spare. Readers validate the header after reading, as in
 //! a sequence lock. A failed swap means that another writer's succeeded, so some thread always makes progress.
 
-use std::num::NonZeroU64;
-
 use crossbeam::utils::{Backoff, CachePadded};
 
+use crate::account::Identity;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, thread_hint};
 
 /// Accounts in a row.
@@ -19,30 +18,17 @@ pub(crate) const WIDTH: usize = 7;
 /// A row's state: word 0 is its identity and pins, the rest its accounts.
 pub(crate) type Words = [u64; WIDTH + 1];
 
-/// Which scope a row belongs to, and how many open leases hold something in it.
-///
-/// A row that has been given to another scope has another identity, so an old reference to it is noticed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Identity(NonZeroU64);
+/// Bits of word 0 that count pins: open leases that hold something in the row.
+const PIN_BITS: u32 = Identity::BITS_BELOW;
 
-/// Bits of word 0 that count pins; more open leases on one row than this are refused, see `pin`.
-const PIN_BITS: u32 = 24;
+/// Word 0 of a fresh row of an identity.
+pub(crate) fn unpinned(identity: Identity) -> u64 {
+    identity.get() << PIN_BITS
+}
 
-impl Identity {
-    /// The `n`th identity that was ever given; `n` from 1 to 2^40 − 1.
-    pub(crate) fn new(n: u64) -> Option<Identity> {
-        NonZeroU64::new(n).filter(|n| n.get() < 1 << (64 - PIN_BITS)).map(Identity)
-    }
-
-    /// Word 0 of a fresh row of this identity.
-    pub(crate) fn unpinned(self) -> u64 {
-        self.0.get() << PIN_BITS
-    }
-
-    /// Whether a row's words are this identity's.
-    pub(crate) fn owns(self, words: &Words) -> bool {
-        words[0] >> PIN_BITS == self.0.get()
-    }
+/// Whether a row's words are an identity's.
+pub(crate) fn owns(identity: Identity, words: &Words) -> bool {
+    words[0] >> PIN_BITS == identity.get()
 }
 
 /// Counts one more open lease on a row; `false` (and nothing done) at 2^24 − 1.
@@ -264,14 +250,14 @@ mod tests {
     fn identities_and_pins() {
         let identity = Identity::new(5).unwrap();
         let mut words = [0; WIDTH + 1];
-        words[0] = identity.unpinned();
-        assert!(identity.owns(&words) && !is_pinned(&words));
-        assert!(pin(&mut words) && is_pinned(&words) && identity.owns(&words));
+        words[0] = unpinned(identity);
+        assert!(owns(identity, &words) && !is_pinned(&words));
+        assert!(pin(&mut words) && is_pinned(&words) && owns(identity, &words));
         unpin(&mut words);
         unpin(&mut words);
-        assert_eq!(words[0], identity.unpinned());
+        assert_eq!(words[0], unpinned(identity));
         words[0] |= (1 << PIN_BITS) - 1;
-        assert!(!pin(&mut words) && identity.owns(&words));
+        assert!(!pin(&mut words) && owns(identity, &words));
         assert!(Identity::new(0).is_none() && Identity::new(1 << 40).is_none());
     }
 }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::row::{Identity, Rows, WIDTH, Words, is_pinned};
-use crate::lease::Account;
+use super::row::{Rows, WIDTH, Words, is_pinned, owns, unpinned};
+use crate::account::{Account, Column, Identity};
 use crate::meter::Budget;
 use crate::policy::plan::Window;
-use crate::store::{AccountsFull, Column};
+use crate::store::AccountsFull;
 use crate::time::{Now, SECOND};
 
 /// Which rows are whose.
@@ -120,7 +120,7 @@ impl Inner {
         let mut spare = rows.claim();
         rows.update(&mut spare, row, |words| {
             *words = [0; WIDTH + 1];
-            words[0] = identity.unpinned();
+            words[0] = unpinned(identity);
             Some(())
         });
         rows.release(spare);
@@ -138,7 +138,7 @@ impl Inner {
         self.scopes.retain(|_, owned| {
             owned.retain(|of| {
                 let dropped = rows.update(&mut spare, of.row, |words| {
-                    let at_rest = of.identity.owns(words) && !is_pinned(words) && is_at_rest(words, &of.columns, now);
+                    let at_rest = owns(of.identity, words) && !is_pinned(words) && is_at_rest(words, &of.columns, now);
                     // Without an identity, whoever still refers to the row notices that it is gone.
                     at_rest.then(|| *words = [0; WIDTH + 1])
                 });
