@@ -1,0 +1,239 @@
+//! The lease: the handle on what an admitted request holds.
+//!
+//! Floor 3. Invariant: however a handle goes away, the lease behind it ends; only a handle that was told so gives
+//! anything back.
+
+use std::sync::Arc;
+
+use super::{Handle, Shared};
+use crate::lease::{Cause, Claim, End, EndError, LeaseId, Receipt, Record};
+use crate::refusal::Refusal;
+use crate::store::{Extended, Memory, Name, Store};
+use crate::sync::{AtomicU32, Ordering};
+use crate::units::{Amounts, Meter};
+use crate::usage::{Outcome, Usage};
+
+/// An admitted request.
+///
+/// Call [`sent`](Lease::sent) before the first byte leaves for the upstream, and end the lease once:
+/// [`settle`](Lease::settle) with the provider's figures, [`cancel`](Lease::cancel) if the request never left,
+/// [`finish`](Lease::finish) with whatever the upstream's answer came to. Ending it again is safe: the same figures give
+/// the first receipt.
+///
+/// Dropped without an ending, it is *unresolved*: slots are free, tokens and money stay charged as reserved until one
+/// later [`Gate::finalize`](crate::Gate::finalize), or until the policy's time for that has passed.
+#[must_use = "a lease that is dropped is charged as reserved"]
+pub struct Lease<S: Store = Memory> {
+    gate: Arc<Handle<S>>,
+    claim: Arc<Claim>,
+    /// Whether this handle opened the lease. One that a repeated request found does not end it when dropped.
+    owner: bool,
+    /// 1 once an ending was asked for. Set by the holder of the handle, read when it is dropped.
+    ended: AtomicU32,
+}
+
+impl<S: Store> std::fmt::Debug for Lease<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease").field("id", &self.claim.id).field("tenant", &self.claim.terms.principal.tenant()).finish()
+    }
+}
+
+impl<S: Store> Lease<S> {
+    pub(super) fn new(gate: Arc<Handle<S>>, record: &Record, owner: bool) -> Lease<S> {
+        Lease { gate, claim: record.claim.clone(), owner, ended: AtomicU32::new(0) }
+    }
+
+    fn shared(&self) -> &Shared<S> {
+        &self.gate.shared
+    }
+
+    /// The lease's id.
+    pub fn id(&self) -> LeaseId {
+        self.claim.id
+    }
+
+    /// The request's id, where it has one.
+    pub fn request_id(&self) -> Option<&str> {
+        self.claim.terms.request_id.as_deref()
+    }
+
+    /// The model to run on.
+    pub fn model(&self) -> &str {
+        &self.claim.terms.model
+    }
+
+    /// The lane to run in.
+    pub fn lane(&self) -> &str {
+        &self.claim.terms.lane
+    }
+
+    /// The largest output over all choices that was agreed, in tokens: what to tell the upstream.
+    pub fn max_output_tokens(&self) -> u64 {
+        self.claim.terms.output_ceiling
+    }
+
+    /// The input that was reserved, in tokens.
+    pub fn input_tokens(&self) -> u64 {
+        self.claim.terms.input.reserve
+    }
+
+    /// What was agreed, and what was taken.
+    pub fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// Whether an earlier request under the same id opened this lease.
+    pub fn is_repeat(&self) -> bool {
+        !self.owner
+    }
+
+    /// Limits whose soft amount is passed with this request: scope and name.
+    pub fn soft_passed(&self) -> impl Iterator<Item = (&str, &str)> {
+        let limits = self.claim.terms.lineup.limits();
+        self.claim.holds.iter().filter_map(move |hold| {
+            let bound = &limits[hold.limit as usize];
+            bound.soft.is_some_and(|soft| hold.used > soft).then_some((&*bound.scope, &*bound.limit))
+        })
+    }
+
+    /// Marks that bytes are about to leave. `false` if the lease has ended meanwhile: the request must then not be sent.
+    pub fn sent(&self) -> S::Answer<'_, bool> {
+        self.shared().store.touch(self.claim.id, true, 0, |open| open)
+    }
+
+    /// A heartbeat: moves the deadline to the policy's time from now. `false` if the lease has ended meanwhile.
+    pub fn renew(&self) -> S::Answer<'_, bool> {
+        let until = self.shared().clock.now().mono.saturating_add(self.claim.terms.ttl);
+        self.shared().store.touch(self.claim.id, false, until, |open| open)
+    }
+
+    /// Raises the hold by so many output tokens, with the tokens and money that go with them, on every limit or on none.
+    ///
+    /// # Errors
+    /// The refusal, if a limit has no room: end the answer cleanly. The hold stays as it was.
+    pub fn extend(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Box<Refusal>>> {
+        let shared = self.shared();
+        let now = shared.clock.now();
+        let more = self.more(output_tokens);
+        let roster_periods = shared.periods(&self.claim, now);
+        shared.store.extend(self.claim.id, more, roster_periods, now, move |extended| match extended {
+            Extended::Raised(record) => {
+                shared.journal.append(crate::journal::Event::Extended(record), now);
+                Ok(())
+            }
+            Extended::Short(lacks) => Err(shared.extension_refused(&self.claim, &lacks, now)),
+            Extended::Gone => Err(shared.gone(&self.claim, now)),
+            Extended::Unavailable => Err(shared.store_lost(&self.claim, now)),
+        })
+    }
+
+    fn more(&self, output: u64) -> Amounts {
+        let terms = &self.claim.terms;
+        let money = terms.price.as_ref().map_or(0, |price| {
+            let ask = |output| crate::policy::price::Ask {
+                input: terms.input.reserve,
+                output,
+                service_tier: terms.service_tier.as_deref(),
+                text_only: false,
+                ..Default::default()
+            };
+            let base = price.worst_case(&ask(0)).0;
+            crate::units::Pico(price.worst_case(&ask(output)).0.saturating_sub(base)).to_usd().units()
+        });
+        Amounts::default().with(Meter::Output, output).with(Meter::Total, output).with(Meter::Money, money)
+    }
+
+    /// Settles with the provider's figures: charges what was used, gives back the rest of what was held, once.
+    ///
+    /// Usage above the hold is charged too: it is debt. A usage without an input side is charged the reserved input.
+    /// The second time: the same figures give the first receipt, marked as a repeat.
+    ///
+    /// # Errors
+    /// [`EndError::Conflict`] if it has ended otherwise or with other figures; nothing is changed then.
+    pub fn settle(&self, usage: Usage) -> S::Answer<'_, Result<Receipt, EndError>> {
+        self.end(move |record| settlement(record, usage))
+    }
+
+    /// Gives everything back: the request never left.
+    ///
+    /// # Errors
+    /// [`EndError::CancelAfterSent`] after [`sent`](Lease::sent); [`EndError::Conflict`] if it has ended otherwise.
+    pub fn cancel(&self) -> S::Answer<'_, Result<Receipt, EndError>> {
+        self.end(|_| End::Cancel)
+    }
+
+    /// Ends it as unresolved, with the best-known figures, for instance the running count of a stream that broke.
+    ///
+    /// # Errors
+    /// [`EndError::Unknown`] if it is forgotten.
+    pub fn unresolved(&self, cause: Cause, seen: Option<Usage>) -> S::Answer<'_, Result<Receipt, EndError>> {
+        self.end(move |_| End::Abandon(cause, seen.map(Box::new)))
+    }
+
+    /// Ends it as the upstream's answer says.
+    ///
+    /// # Errors
+    /// As [`settle`](Lease::settle).
+    pub fn finish(&self, outcome: Outcome) -> S::Answer<'_, Result<Receipt, EndError>> {
+        let failure = self.shared().upstream_failure();
+        self.end(move |record| end_of(record, outcome, failure))
+    }
+
+    fn end<'a>(
+        &'a self,
+        end: impl FnOnce(&Record) -> End + Send + 'a,
+    ) -> S::Answer<'a, Result<Receipt, EndError>> {
+        // ORDERING: relaxed; the handle itself carries the order between its uses and its drop.
+        self.ended.store(1, Ordering::Relaxed);
+        let shared = self.shared();
+        let now = shared.clock.now();
+        let then = move |ended| {
+            let receipt = shared.ended(ended, now);
+            if receipt.is_err() {
+                // Nothing ended: a drop must still see to it. If it has ended, abandoning it changes nothing.
+                // ORDERING: relaxed, as above.
+                self.ended.store(0, Ordering::Relaxed);
+            }
+            receipt
+        };
+        shared.store.end(Name::Lease(self.claim.id), end, now, then)
+    }
+}
+
+impl<S: Store> Drop for Lease<S> {
+    fn drop(&mut self) {
+        // ORDERING: relaxed, see `end`.
+        if !self.owner || self.ended.load(Ordering::Relaxed) == 1 {
+            return;
+        }
+        let gate = self.gate.clone();
+        let now = gate.shared.clock.now();
+        self.shared().store.abandon(self.claim.id, Cause::Dropped, None, now, move |ended| {
+            let _ = gate.shared.ended(ended, now);
+        });
+    }
+}
+
+/// The ending of a record by a usage.
+pub(super) fn settlement(record: &Record, usage: Usage) -> End {
+    let terms = &record.claim.terms;
+    let mut usage = usage.or_input(terms.input.reserve);
+    if usage.service_tier.is_none() {
+        usage.service_tier = terms.service_tier.as_deref().map(str::to_owned);
+    }
+    let cost = terms.price.as_ref().map(|price| price.exact(&usage)).unwrap_or_default();
+    let amounts = usage.amounts(cost.to_usd());
+    End::Settle { usage, amounts, cost }
+}
+
+/// The ending of a record by what the upstream's answer came to.
+pub(super) fn end_of(record: &Record, outcome: Outcome, failure: crate::policy::plan::UpstreamFailure) -> End {
+    use crate::policy::plan::UpstreamFailure;
+    match outcome {
+        Outcome::Final(usage) => settlement(record, usage),
+        Outcome::NotRun => settlement(record, Usage::not_run()),
+        Outcome::FailedWithoutUsage if failure == UpstreamFailure::Release => settlement(record, Usage::not_run()),
+        Outcome::FailedWithoutUsage => End::Abandon(Cause::UpstreamFailed, None),
+        Outcome::Unresolved(_) => End::Abandon(Cause::NoUsage, None),
+    }
+}

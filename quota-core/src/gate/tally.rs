@@ -1,0 +1,253 @@
+//! Tallies: what the gate has seen, counted for metrics and for what it learns.
+//!
+//! Floor 3. Invariant: counting never waits, and no figure here decides about a limit; only the learned output length
+//! and the places in queues are read by admissions.
+
+use std::sync::Arc;
+
+use crossbeam::utils::CachePadded;
+
+use crate::estimate::history::{self, BUCKETS};
+use crate::lease::{Record, State};
+use crate::reason::Reason;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, thread_hint};
+use crate::units::Meter;
+
+/// Counters are kept in so many copies, so that threads seldom meet on one.
+const STRIPES: usize = 8;
+
+/// After so many settlements the learned percentile is reckoned anew.
+const RELEARN_EVERY: u64 = 16;
+
+/// What is counted per tenant and model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Requests admitted as asked.
+    Allowed,
+    /// Requests admitted in a lesser form.
+    Degraded,
+    /// Requests told to wait.
+    Queued,
+    /// Requests refused.
+    Rejected,
+    /// Leases settled with the provider's figures.
+    Settled,
+    /// Leases cancelled.
+    Cancelled,
+    /// Leases that became unresolved.
+    Unresolved,
+    /// Unresolved leases that were resolved.
+    Resolved,
+    /// Input tokens charged.
+    InputTokens,
+    /// Output tokens charged.
+    OutputTokens,
+    /// Money charged, in units of 1e-8 USD.
+    Money,
+    /// Money charged beyond holds, in units of 1e-8 USD.
+    MoneyOverrun,
+    /// Input tokens estimated for the requests whose real input is known.
+    EstimatedInput,
+    /// Real input tokens of the same requests.
+    MeasuredInput,
+    /// Sum of the absolute differences of the two.
+    EstimateError,
+}
+
+impl Counter {
+    /// Every counter.
+    pub const ALL: [Counter; 15] = [
+        Counter::Allowed,
+        Counter::Degraded,
+        Counter::Queued,
+        Counter::Rejected,
+        Counter::Settled,
+        Counter::Cancelled,
+        Counter::Unresolved,
+        Counter::Resolved,
+        Counter::InputTokens,
+        Counter::OutputTokens,
+        Counter::Money,
+        Counter::MoneyOverrun,
+        Counter::EstimatedInput,
+        Counter::MeasuredInput,
+        Counter::EstimateError,
+    ];
+}
+
+struct Stripe {
+    /// One a counter. Raised by the threads of the stripe, read by whoever sums up.
+    counters: [AtomicU64; Counter::ALL.len()],
+    /// One a reason.
+    reasons: [AtomicU64; Reason::ALL.len()],
+}
+
+/// Counters of one tenant and model, and the output lengths learned from them.
+pub struct Tally {
+    stripes: Box<[CachePadded<Stripe>]>,
+    /// Output tokens a choice, by bucket. Raised by settlements, halved by the one that finds them full.
+    outputs: Box<[AtomicU32; BUCKETS]>,
+    /// Settlements recorded in `outputs` since it was made.
+    learned: AtomicU64,
+    /// The 95th percentile plus one; 0 while too little is known. Written by settlements, read by admissions.
+    p95: AtomicU64,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        let zeros = || CachePadded::new(Stripe {
+            counters: std::array::from_fn(|_| AtomicU64::new(0)),
+            reasons: std::array::from_fn(|_| AtomicU64::new(0)),
+        });
+        Tally {
+            stripes: (0..STRIPES).map(|_| zeros()).collect(),
+            outputs: Box::new(std::array::from_fn(|_| AtomicU32::new(0))),
+            learned: AtomicU64::new(0),
+            p95: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Tally {
+    fn stripe(&self) -> &Stripe {
+        &self.stripes[thread_hint() % STRIPES]
+    }
+
+    pub(super) fn add(&self, counter: Counter, amount: u64) {
+        // ORDERING: relaxed; each counter is a figure by itself, and readers sum what they see.
+        self.stripe().counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    }
+
+    pub(super) fn refused(&self, reason: Reason) {
+        // ORDERING: relaxed, as in `add`.
+        self.stripe().reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A counter's sum.
+    pub fn get(&self, counter: Counter) -> u64 {
+        // ORDERING: relaxed, as in `add`.
+        let one = |stripe: &CachePadded<Stripe>| stripe.counters[counter as usize].load(Ordering::Relaxed);
+        self.stripes.iter().map(one).fold(0, u64::wrapping_add)
+    }
+
+    /// How often a request was refused or told to wait for this reason.
+    pub fn reason(&self, reason: Reason) -> u64 {
+        // ORDERING: relaxed, as in `add`.
+        self.stripes.iter().map(|stripe| stripe.reasons[reason as usize].load(Ordering::Relaxed)).sum()
+    }
+
+    /// The learned 95th percentile of the output of one choice; `None` while too little is known.
+    pub fn p95(&self) -> Option<u64> {
+        // ORDERING: relaxed; an old percentile is as good a guess.
+        self.p95.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    fn learn(&self, output: u64) {
+        // ORDERING: relaxed throughout; the histogram is a statistic, and a count that is lost while another thread
+        // halves the buckets changes it by less than its own error.
+        self.outputs[history::bucket_of(output)].fetch_add(1, Ordering::Relaxed);
+        let learned = self.learned.fetch_add(1, Ordering::Relaxed) + 1;
+        if learned % RELEARN_EVERY != 0 {
+            return;
+        }
+        let mut buckets: [u32; BUCKETS] = std::array::from_fn(|i| self.outputs[i].load(Ordering::Relaxed));
+        let total: u64 = buckets.iter().map(|count| *count as u64).sum();
+        if let Some(p95) = history::p95(&buckets) {
+            self.p95.store(p95 + 1, Ordering::Relaxed);
+        }
+        if total >= history::HALVE_AT {
+            history::halve(&mut buckets);
+            for (bucket, count) in self.outputs.iter().zip(buckets) {
+                bucket.store(count, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Counts the ending of a lease.
+    pub(super) fn ended(&self, record: &Record) {
+        let terms = &record.claim.terms;
+        match &record.state {
+            State::Held => {}
+            State::Unresolved(_) => self.add(Counter::Unresolved, 1),
+            State::Cancelled(_) => self.add(Counter::Cancelled, 1),
+            State::Settled(settled) => {
+                if settled.late {
+                    self.add(Counter::Resolved, 1);
+                }
+                self.add(Counter::InputTokens, settled.amounts.get(Meter::Input));
+                self.add(Counter::OutputTokens, settled.amounts.get(Meter::Output));
+                self.add(Counter::Money, settled.amounts.get(Meter::Money));
+                let held = terms.worst_cost.to_usd().units();
+                self.add(Counter::MoneyOverrun, settled.amounts.get(Meter::Money).saturating_sub(held));
+                let Some(usage) = settled.usage.as_ref().filter(|usage| usage.requests > 0) else { return };
+                self.add(Counter::Settled, 1);
+                self.learn(usage.output_total() / terms.choices.max(1));
+                if !usage.input_missing {
+                    let (guess, real) = (terms.input.expected, usage.input_total());
+                    self.add(Counter::EstimatedInput, guess);
+                    self.add(Counter::MeasuredInput, real);
+                    self.add(Counter::EstimateError, guess.abs_diff(real));
+                }
+            }
+        }
+    }
+}
+
+/// Requests waiting in one queue.
+#[derive(Debug, Default)]
+pub struct Waiting {
+    /// Raised by `enter`, lowered when a place is dropped.
+    count: AtomicU64,
+}
+
+impl Waiting {
+    /// How many wait now.
+    pub fn count(&self) -> u64 {
+        // ORDERING: relaxed; a figure by itself.
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn enter(self: &Arc<Waiting>, at_most: Option<u64>) -> bool {
+        // ORDERING: relaxed; the counter guards only itself: it is raised before the check and lowered on failure, so
+        // never more than `at_most` callers are told yes at once.
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
+        let room = at_most.is_none_or(|most| before < most);
+        if !room {
+            self.leave();
+        }
+        room
+    }
+
+    fn leave(&self) {
+        // ORDERING: relaxed, as in `enter`.
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A place in a tenant's and a lane's queue; given up when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    queues: [Arc<Waiting>; 2],
+}
+
+impl Place {
+    /// Takes a place in both queues or in none.
+    pub(super) fn take(queues: [(Arc<Waiting>, Option<u64>); 2]) -> Option<Place> {
+        let [(first, first_most), (second, second_most)] = queues;
+        if !first.enter(first_most) {
+            return None;
+        }
+        if !second.enter(second_most) {
+            first.leave();
+            return None;
+        }
+        Some(Place { queues: [first, second] })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queues.iter().for_each(|queue| queue.leave());
+    }
+}

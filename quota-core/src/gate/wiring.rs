@@ -1,0 +1,431 @@
+//! Wiring: a plan bound to the accounts of a store.
+//!
+//! Floor 3. Invariant: the limits of one principal and model are found once and remembered; the same scope, meter and
+//! window is the same account whatever plan is in force, so that a reload refills nothing.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use equivalent::Equivalent;
+
+use super::tally::{Tally, Waiting};
+use crate::account::{Bound, Column, Lineup};
+use crate::meter::{Budget, Gauge, Rate, Rule};
+use crate::policy::plan::{Ceilings, Hold, Limit, Mode, ModelPlan, OnExceed, Plan, TenantModel, TenantPlan, Window};
+use crate::policy::price::Price;
+use crate::principal::Principal;
+use crate::store::{AccountsFull, Store};
+use crate::sync::ArcCell;
+use crate::time::{Calendar, Now, Period};
+use crate::units::Meter;
+
+/// The name of a model's group where the policy does not name the model.
+const ANY_MODEL: &str = "*";
+
+/// Rosters remembered before the oldest revision of them all is forgotten at once.
+const MAX_ROSTERS: usize = 1 << 18;
+
+/// What is counted, for all plans alike.
+#[derive(Default)]
+pub(super) struct Tallies {
+    /// By tenant and model group.
+    pub(super) models: papaya::HashMap<(Arc<str>, Arc<str>), Arc<Tally>, ahash::RandomState>,
+    /// Waiting requests by tenant.
+    pub(super) tenants: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
+    /// Waiting requests by lane.
+    pub(super) lanes: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
+    /// Refusals that belong to no tenant and model of the policy.
+    pub(super) strangers: Tally,
+}
+
+impl Tallies {
+    pub(super) fn model(&self, tenant: &Arc<str>, group: &Arc<str>) -> Arc<Tally> {
+        self.models.pin().get_or_insert_with((tenant.clone(), group.clone()), Arc::default).clone()
+    }
+
+    /// The tally of a lease's tenant and model, if there is one.
+    pub(super) fn find(&self, tenant: &str, group: &str) -> Option<Arc<Tally>> {
+        self.models.pin().get(&PairRef(tenant, group)).cloned()
+    }
+}
+
+#[derive(Hash)]
+struct PairRef<'a>(&'a str, &'a str);
+
+impl Equivalent<(Arc<str>, Arc<str>)> for PairRef<'_> {
+    fn equivalent(&self, key: &(Arc<str>, Arc<str>)) -> bool {
+        *self.0 == *key.0 && *self.1 == *key.1
+    }
+}
+
+/// What the gate knows of one limit beside its account.
+pub(super) struct Term {
+    pub(super) hold: Hold,
+    pub(super) on_exceed: OnExceed,
+    pub(super) soft: bool,
+    /// Place in the wiring's calendars, for a budget.
+    calendar: Option<u16>,
+    /// Whether the scope is wider than the tenant.
+    pub(super) shared: bool,
+    /// Window in nanoseconds where it has a fixed length.
+    pub(super) window: Option<u64>,
+}
+
+/// All that applies to one principal and model.
+pub(super) struct Roster {
+    pub(super) tenant: Arc<TenantPlan>,
+    /// The model as its policy names it; `None` for one that it does not name.
+    pub(super) model: Option<Arc<ModelPlan>>,
+    pub(super) group: Arc<str>,
+    pub(super) price: Option<Arc<Price>>,
+    /// Ceilings of one choice: the model's own.
+    pub(super) model_ceilings: Ceilings,
+    /// Ceilings of a request: the tenant's, and the tenant's for this model.
+    pub(super) ceilings: [Ceilings; 2],
+    pub(super) lineup: Arc<Lineup>,
+    /// In the order of the lineup.
+    pub(super) terms: Box<[Term]>,
+    pub(super) has_money: bool,
+    pub(super) tally: Arc<Tally>,
+    /// Wall time at which an override starts or ends, so that the roster has to be made anew.
+    until: u64,
+}
+
+/// Why there is no roster.
+pub(super) enum NoRoster {
+    TenantUnknown,
+    ModelNotAllowed,
+    AccountsFull,
+}
+
+impl From<AccountsFull> for NoRoster {
+    fn from(_: AccountsFull) -> NoRoster {
+        NoRoster::AccountsFull
+    }
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Key {
+    tenant: Arc<str>,
+    model: Arc<str>,
+    app: Option<Arc<str>>,
+    key: Option<Arc<str>>,
+    user: Option<Arc<str>>,
+}
+
+struct KeyRef<'a> {
+    tenant: &'a str,
+    model: &'a str,
+    app: Option<&'a str>,
+    key: Option<&'a str>,
+    user: Option<&'a str>,
+}
+
+impl Hash for KeyRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.tenant.hash(state);
+        self.model.hash(state);
+        self.app.hash(state);
+        self.key.hash(state);
+        self.user.hash(state);
+    }
+}
+
+impl Equivalent<Key> for KeyRef<'_> {
+    fn equivalent(&self, key: &Key) -> bool {
+        *self.tenant == *key.tenant
+            && *self.model == *key.model
+            && self.app == key.app.as_deref()
+            && self.key == key.key.as_deref()
+            && self.user == key.user.as_deref()
+    }
+}
+
+/// A calendar with the period that it last gave.
+struct Dated {
+    calendar: Arc<Calendar>,
+    period: ArcCell<Period>,
+}
+
+/// A plan and all that has been bound for it.
+pub(super) struct Wiring {
+    pub(super) plan: Arc<Plan>,
+    pub(super) digest: Arc<str>,
+    rosters: papaya::HashMap<Key, Arc<Roster>, ahash::RandomState>,
+    calendars: Vec<Dated>,
+}
+
+impl Wiring {
+    pub(super) fn new(plan: Arc<Plan>, digest: Arc<str>) -> Wiring {
+        let mut calendars: Vec<Dated> = Vec::new();
+        for calendar in every_limit(&plan).filter_map(|limit| match &limit.window {
+            Window::Fixed(calendar) => Some(calendar),
+            Window::Rolling { .. } | Window::Held => None,
+        }) {
+            if !calendars.iter().any(|dated| dated.calendar == *calendar) {
+                calendars.push(Dated { calendar: calendar.clone(), period: ArcCell::empty() });
+            }
+        }
+        Wiring { plan, digest, rosters: papaya::HashMap::default(), calendars }
+    }
+
+    /// What applies to a principal and model; remembered from the first time on.
+    pub(super) fn roster<S: Store>(
+        &self,
+        store: &S,
+        tallies: &Tallies,
+        who: &Principal,
+        model: &str,
+        now: Now,
+    ) -> Result<Arc<Roster>, NoRoster> {
+        let tenant = self.plan.tenants.get(who.tenant()).ok_or(NoRoster::TenantUnknown)?;
+        let (group, allowed) = match tenant.models.get_key_value(model) {
+            Some((name, allowed)) => (name.clone(), allowed),
+            None => {
+                let any = tenant.any_model.as_ref().ok_or(NoRoster::ModelNotAllowed)?;
+                let named = self.plan.models.get_key_value(model).map(|(name, _)| name.clone());
+                (named.unwrap_or_else(|| ANY_MODEL.into()), any)
+            }
+        };
+        // Apps and keys that the plan does not limit, and users of a tenant that limits none, need no roster of their own.
+        let key = KeyRef {
+            tenant: &tenant.name,
+            model: &group,
+            app: who.app().filter(|app| tenant.apps.contains_key(*app)),
+            key: who.key().filter(|key| tenant.keys.contains_key(*key)),
+            user: (!tenant.users.is_empty()).then(|| who.user().unwrap_or("")),
+        };
+        let rosters = self.rosters.pin();
+        if let Some(roster) = rosters.get(&key).filter(|roster| now.wall < roster.until) {
+            return Ok(roster.clone());
+        }
+        let roster = Arc::new(self.make(store, tallies, tenant, group.clone(), allowed, &key, now)?);
+        if rosters.len() >= MAX_ROSTERS {
+            rosters.clear();
+        }
+        let key = Key {
+            tenant: tenant.name.clone(),
+            model: group,
+            app: key.app.map(Arc::from),
+            key: key.key.map(Arc::from),
+            user: key.user.map(Arc::from),
+        };
+        rosters.insert(key, roster.clone());
+        Ok(roster)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn make<S: Store>(
+        &self,
+        store: &S,
+        tallies: &Tallies,
+        tenant: &Arc<TenantPlan>,
+        group: Arc<str>,
+        allowed: &Arc<TenantModel>,
+        key: &KeyRef<'_>,
+        now: Now,
+    ) -> Result<Roster, NoRoster> {
+        let plan = &self.plan;
+        let model = plan.models.get(&group).cloned();
+        let upstream = model.as_ref().and_then(|m| plan.models.get(m.upstream.as_ref()?)).cloned();
+        let name = &tenant.name;
+        let mut build = Build { wiring: self, store, now, bounds: Vec::new(), terms: Vec::new(), until: u64::MAX };
+        // The order of scopes, widest first, is the order in which every reservation takes them.
+        build.scope("global".into(), &plan.global, Scope::Shared)?;
+        for of in [&upstream, &model].into_iter().flatten() {
+            build.scope(format!("model:{}", of.name), &of.limits, Scope::Shared)?;
+        }
+        if let Some(center) = &tenant.cost_center
+            && let Some(limits) = plan.cost_centers.get(center)
+        {
+            build.scope(format!("cost_center:{center}"), limits, Scope::Shared)?;
+        }
+        build.scope(format!("tenant:{name}"), &tenant.limits, Scope::Own)?;
+        build.scope(format!("tenant:{name}/model:{group}"), &allowed.limits, Scope::Own)?;
+        if let Some(app) = key.app {
+            build.scope(format!("tenant:{name}/app:{app}"), &tenant.apps[app], Scope::Own)?;
+        }
+        if let Some(key) = key.key {
+            build.scope(format!("tenant:{name}/key:{key}"), &tenant.keys[key], Scope::Own)?;
+        }
+        if let Some(user) = key.user {
+            build.scope(format!("tenant:{name}/user:{user}"), &tenant.users, Scope::Passing)?;
+        }
+        let Build { bounds, terms, until, .. } = build;
+        let source = upstream.as_ref().or(model.as_ref());
+        let price = model.as_ref().and_then(|m| m.price.clone()).or_else(|| source.and_then(|m| m.price.clone()));
+        Ok(Roster {
+            has_money: bounds.iter().any(|bound| bound.meter == Meter::Money),
+            price,
+            model_ceilings: merge(model.as_ref().map(|m| m.ceilings), upstream.as_ref().map(|m| m.ceilings)),
+            ceilings: [tenant.ceilings, allowed.ceilings],
+            lineup: Arc::new(Lineup::new(bounds)),
+            terms: terms.into(),
+            tally: tallies.model(&tenant.name, &group),
+            tenant: tenant.clone(),
+            model,
+            group,
+            until,
+        })
+    }
+
+    /// The present period of each limit's calendar.
+    pub(super) fn period(&self, term: &Term, now: Now) -> Period {
+        let Some(dated) = term.calendar.and_then(|at| self.calendars.get(at as usize)) else {
+            return Period::default();
+        };
+        let known = dated.period.with(|period| period.map(|period| **period));
+        match known.filter(|period| (period.start..period.end).contains(&now.wall)) {
+            Some(period) => period,
+            None => {
+                let period = dated.calendar.period(now.wall);
+                dated.period.store(Some(Arc::new(period)));
+                period
+            }
+        }
+    }
+
+    /// The dearest worst case of an ask over all prices of the plan, for models whose price is unknown.
+    pub(super) fn dearest(&self, ask: &crate::policy::price::Ask<'_>) -> crate::units::Pico {
+        let prices = self.plan.models.values().filter_map(|model| model.price.as_ref());
+        prices.map(|price| price.worst_case(ask)).max().unwrap_or_default()
+    }
+}
+
+/// The smaller of each ceiling.
+fn merge(a: Option<Ceilings>, b: Option<Ceilings>) -> Ceilings {
+    let min = |x: Option<u64>, y: Option<u64>| match (x, y) {
+        (Some(x), Some(y)) => Some(x.min(y)),
+        (x, y) => x.or(y),
+    };
+    let (a, b) = (a.unwrap_or_default(), b.unwrap_or_default());
+    Ceilings { context: min(a.context, b.context), input: min(a.input, b.input), output: min(a.output, b.output) }
+}
+
+/// Every limit of a plan, in no particular order.
+fn every_limit(plan: &Plan) -> impl Iterator<Item = &Limit> {
+    let tenants = plan.tenants.values().flat_map(|tenant| {
+        let models = tenant.models.values().chain(&tenant.any_model).flat_map(|model| &model.limits);
+        let named = tenant.apps.values().chain(tenant.keys.values()).flatten();
+        tenant.limits.iter().chain(&tenant.users).chain(models).chain(named)
+    });
+    let centers = plan.cost_centers.values().flatten();
+    plan.global.iter().chain(plan.models.values().flat_map(|model| &model.limits)).chain(centers).chain(tenants)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Wider than the tenant.
+    Shared,
+    Own,
+    /// Comes and goes with the callers' names.
+    Passing,
+}
+
+struct Build<'a, S> {
+    wiring: &'a Wiring,
+    store: &'a S,
+    now: Now,
+    bounds: Vec<Bound>,
+    terms: Vec<Term>,
+    until: u64,
+}
+
+impl<S: Store> Build<'_, S> {
+    fn scope(&mut self, name: String, limits: &[Limit], scope: Scope) -> Result<(), AccountsFull> {
+        if limits.is_empty() {
+            return Ok(());
+        }
+        let name: Arc<str> = name.into();
+        let mut columns: Vec<Column> = Vec::with_capacity(limits.len());
+        for limit in limits {
+            let same = |c: &&Column| c.meter == limit.meter && c.window == limit.window;
+            let nth = columns.iter().filter(same).count() as u8;
+            columns.push(Column { meter: limit.meter, window: limit.window.clone(), nth });
+        }
+        let accounts = self.store.bind(&name, &columns, scope == Scope::Passing, self.now)?;
+        let from = self.bounds.len();
+        let mut made: Vec<(Bound, Term)> = Vec::with_capacity(limits.len());
+        for ((limit, column), account) in limits.iter().zip(columns).zip(accounts) {
+            let bound = Bound {
+                account,
+                scope: name.clone(),
+                limit: limit.name.clone(),
+                meter: limit.meter,
+                column,
+                rule: self.rule(limit),
+                shadow: limit.mode == Mode::Shadow,
+                soft: limit.soft,
+                passing: scope == Scope::Passing,
+            };
+            made.push((bound, self.term(limit, scope)));
+        }
+        // Limits of one row have to stand together; a scope of more than one row has been bound in any order.
+        made.sort_by_key(|(bound, _)| bound.account.row);
+        let (bounds, terms): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        self.bounds.extend(bounds);
+        self.terms.extend(terms);
+        debug_assert!(self.bounds.len() - from == limits.len());
+        Ok(())
+    }
+
+    fn term(&self, limit: &Limit, scope: Scope) -> Term {
+        let calendar = match &limit.window {
+            Window::Fixed(calendar) => self.wiring.calendars.iter().position(|dated| dated.calendar == *calendar),
+            Window::Rolling { .. } | Window::Held => None,
+        };
+        let window = match &limit.window {
+            Window::Rolling { nanos } => Some(*nanos),
+            Window::Fixed(calendar) => match calendar.unit() {
+                crate::time::Unit::Seconds(seconds) => Some(seconds as u64 * crate::time::SECOND),
+                _ => None,
+            },
+            Window::Held => None,
+        };
+        Term {
+            hold: limit.hold,
+            on_exceed: limit.on_exceed,
+            soft: limit.soft.is_some(),
+            calendar: calendar.map(|at| at as u16),
+            shared: scope == Scope::Shared,
+            window,
+        }
+    }
+
+    /// The rule of a limit at this moment, with the last override in force.
+    fn rule(&mut self, limit: &Limit) -> Rule {
+        let (mut hard, mut burst) = (limit.hard, limit.burst);
+        for over in &limit.overrides {
+            let wall = self.now.wall;
+            if (over.starts..over.expires).contains(&wall) {
+                (hard, burst) = (over.hard, over.burst);
+            }
+            let edge = if wall < over.starts { over.starts } else { over.expires };
+            if wall < edge {
+                self.until = self.until.min(edge);
+            }
+        }
+        match &limit.window {
+            Window::Rolling { nanos } => Rule::Rate(Rate::new(hard, *nanos, burst)),
+            Window::Fixed(_) => Rule::Budget(Budget::new(hard, limit.window.amount_bits())),
+            Window::Held => Rule::Gauge(Gauge::new(hard)),
+        }
+    }
+}
+
+/// The waiting requests of a tenant and of a lane.
+pub(super) fn queues(tallies: &Tallies, tenant: &Arc<str>, lane: &Arc<str>) -> [Arc<Waiting>; 2] {
+    let of = |map: &papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>, name: &Arc<str>| {
+        map.pin().get_or_insert_with(name.clone(), Arc::default).clone()
+    };
+    [of(&tallies.tenants, tenant), of(&tallies.lanes, lane)]
+}
+
+/// The names of tenants' models, sorted, that a hint may name.
+pub(super) fn models_of(tenant: &TenantPlan) -> Vec<Arc<str>> {
+    let mut names: Vec<Arc<str>> = tenant.models.keys().cloned().collect();
+    names.sort_unstable();
+    names
+}
+
