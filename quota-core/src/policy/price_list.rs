@@ -145,13 +145,13 @@ impl PriceList {
         }
         let row: Row<'_> = serde_json::from_str(row.get()).map_err(|_| "the row is not an object".to_owned())?;
         let mut reading = Reading::of(&row);
-        reading.row(&row, 0)?;
+        reading.row(&row, None)?;
         if !reading.paid && reading.paid_otherwise {
             return Err("its prices are in units that are not reckoned".to_owned());
         }
         self.report.rounded += reading.rounded;
         self.report.unknown_prices += reading.unknown;
-        let price = reading.price.build().map_err(|error| error.to_string())?;
+        let price = reading.price.build().map_err(|_| "it has no price that is reckoned".to_owned())?;
         let limit = |key: &str| row.get(key).and_then(|raw| whole(raw.get()));
         Ok(ListedModel {
             price: Arc::new(price),
@@ -182,7 +182,7 @@ struct Reading {
     inclusive: bool,
     /// Whether seconds are seconds of audio.
     audio: bool,
-    /// Whether a price above zero was read.
+    /// Whether a price above zero was read, of anything but searches, which come on top.
     paid: bool,
     /// Whether a price above zero was left out.
     paid_otherwise: bool,
@@ -200,20 +200,19 @@ impl Reading {
         }
     }
 
-    /// Reads the prices of a row that hold above so many tokens.
-    fn row(&mut self, row: &Row<'_>, above: u64) -> Result<(), String> {
+    /// Reads the prices of a row, or those of one of its ranges, which hold above so many tokens. Ranges have none within
+    /// them, so the depth is bounded whatever the document's is.
+    fn row(&mut self, row: &Row<'_>, range: Option<u64>) -> Result<(), String> {
+        let above = range.unwrap_or(0);
         for (key, raw) in row {
             let text = raw.get();
             match Key::parse(key) {
-                _ if text == "null" || cheaper_second(row, key) => {}
+                _ if text == "null" || is_superseded(row, key) => {}
                 Some(key) if self.counts(key.class) => self.set(key, above, text)?,
                 None if key == "search_context_cost_per_query" => self.searches(raw)?,
-                None if key == "tiered_pricing" && above == 0 => self.ranges(raw)?,
-                None if key == "input_cost_per_token_cache_hit" => {
-                    // The old spelling; the new one wins.
-                    if !row.contains_key("cache_read_input_token_cost") {
-                        self.set(Key { class: PriceClass::CacheRead, above: 0, service: None }, above, text)?;
-                    }
+                None if key == "tiered_pricing" && range.is_none() => self.ranges(raw)?,
+                None if key == OLD_CACHE_READ => {
+                    self.set(Key { class: PriceClass::CacheRead, above: 0, service: None }, above, text)?;
                 }
                 _ if key.contains("cost") || key.contains("pricing") || key.contains("multiplier") => {
                     self.unknown += 1;
@@ -244,7 +243,7 @@ impl Reading {
             }
         };
         self.rounded += rounded.map_err(shown)? as u64;
-        self.paid |= is_positive(text);
+        self.paid |= key.class != PriceClass::WebSearch && is_positive(text);
         Ok(())
     }
 
@@ -270,24 +269,28 @@ impl Reading {
                 None => return Err(wrong()),
             };
             let from = range.first().and_then(|from| whole(from.get())).ok_or_else(wrong)?;
-            self.row(row, from)?;
+            self.row(row, Some(from))?;
         }
         Ok(())
     }
 }
 
-/// Whether the key is the cheaper of the two sides that a second of audio is priced on. The format charges a second on
-/// one side and often states its price on both.
-fn cheaper_second(row: &Row<'_>, key: &str) -> bool {
+/// Whether another key of the row stands for this one: the new spelling of a cache read for the old, and of the two sides
+/// that a second of audio is priced on the dearer. The format charges a second on one side and often states it on both.
+fn is_superseded(row: &Row<'_>, key: &str) -> bool {
     let price =
         |key: &str| row.get(key).and_then(|raw| parse_decimal_rounded(raw.get(), 12).ok()).unwrap_or((0, false));
     let (input, output) = (price("input_cost_per_second"), price("output_cost_per_second"));
     match key {
         "input_cost_per_second" => input < output,
+        OLD_CACHE_READ => row.contains_key("cache_read_input_token_cost"),
         "output_cost_per_second" => row.contains_key("input_cost_per_second") && output <= input,
         _ => false,
     }
 }
+
+/// An old spelling of `cache_read_input_token_cost`.
+const OLD_CACHE_READ: &str = "input_cost_per_token_cache_hit";
 
 /// A price's key: `<base>[_above_<N>k_tokens][_<service tier>]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -482,6 +485,14 @@ mod tests {
         ] {
             assert_eq!(cost(row, usage), want, "{row}");
         }
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let depth = 100_000;
+        let open = r#"{"range": [0, 1], "input_cost_per_token": 1e-06, "tiered_pricing": ["#.repeat(depth);
+        let close = "]}".repeat(depth);
+        assert_eq!(list(&format!("{{\"m\": {open}{close}}}")).report().loaded, 1);
     }
 
     #[test]
