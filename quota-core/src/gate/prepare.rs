@@ -244,7 +244,12 @@ impl<S: Store> Draft<'_, S> {
     }
 
     fn cost(&self, roster: &Roster, ask: &price::Ask<'_>) -> Result<Pico, Box<Refusal>> {
-        match (&roster.price, &self.wiring.plan.unknown_price) {
+        // A price without a side that the request uses is no price for it.
+        let needs_output = self.request.kind != Kind::Embeddings;
+        let whole = |price: &&Arc<price::Price>| {
+            price.has(price::PriceClass::Input) && (!needs_output || price.has(price::PriceClass::Output))
+        };
+        match (roster.price.as_ref().filter(whole), &self.wiring.plan.unknown_price) {
             (Some(price), _) => Ok(price.worst_case(ask)),
             (None, _) if !roster.has_money => Ok(Pico(0)),
             (None, UnknownPrice::Deny) => {

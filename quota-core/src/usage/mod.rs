@@ -224,3 +224,114 @@ impl Usage {
 fn saturating_sum(counts: &[u64]) -> u64 {
     counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const KEYS: [&str; 28] = [
+        "usage",
+        "usageMetadata",
+        "response",
+        "type",
+        "service_tier",
+        "prompt_tokens",
+        "completion_tokens",
+        "total_tokens",
+        "input_tokens",
+        "output_tokens",
+        "prompt_tokens_details",
+        "completion_tokens_details",
+        "input_tokens_details",
+        "input_token_details",
+        "output_tokens_details",
+        "cached_tokens",
+        "reasoning_tokens",
+        "audio_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "cache_creation",
+        "ephemeral_1h_input_tokens",
+        "iterations",
+        "promptTokenCount",
+        "candidatesTokenCount",
+        "thoughtsTokenCount",
+        "promptTokensDetails",
+        "seconds",
+    ];
+
+    fn report() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            4 => (0..3000u64).prop_map(Value::from),
+            1 => Just(Value::Null),
+            1 => any::<i64>().prop_map(Value::from),
+            1 => Just(json!((1u64 << 52) - 1)),
+            1 => any::<f64>().prop_map(Value::from),
+            1 => prop_oneof![Just("duration"), Just("compaction"), Just("AUDIO")].prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 12, |inner| {
+            let object = proptest::collection::vec((proptest::sample::select(&KEYS[..]), inner.clone()), 0..12);
+            prop_oneof![
+                6 => object.prop_map(|fields| fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()),
+                1 => proptest::collection::vec(inner, 0..4).prop_map(Value::from),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_report_is_read_or_refused(report in report()) {
+            for dialect in Dialect::ALL {
+                if let Ok(usage) = Usage::read(dialect, &report) {
+                    prop_assert!(usage.total() > 0 || usage.audio_millis > 0 || usage.web_searches > 0);
+                    prop_assert_eq!(usage.requests, 1);
+                }
+                for status in [None, Some(200), Some(429), Some(500)] {
+                    let ran = !matches!(outcome_of(status, dialect, Some(&report)), Outcome::NotRun);
+                    prop_assert!(ran || matches!(status, None | Some(429)));
+                }
+            }
+        }
+
+        /// Whatever a report details, what is charged is the totals that it states.
+        #[test]
+        fn details_do_not_change_the_totals(n in proptest::array::uniform7(0..1000u64)) {
+            let report = json!({
+                "prompt_tokens": n[0], "completion_tokens": n[1] + 1,
+                "prompt_tokens_details": {"cached_tokens": n[2], "cache_write_tokens": n[3], "audio_tokens": n[4]},
+                "completion_tokens_details": {"reasoning_tokens": n[5], "audio_tokens": n[6]},
+            });
+            for dialect in [Dialect::OpenAiChat, Dialect::Auto] {
+                let usage = Usage::read(dialect, &report).unwrap();
+                prop_assert_eq!((usage.input_total(), usage.output_total()), (n[0], n[1] + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for dialect in Dialect::ALL {
+            assert_eq!(Dialect::from_name(dialect.name()), Some(dialect));
+        }
+        assert_eq!(Dialect::from_name("openai"), None);
+    }
+
+    #[test]
+    fn amounts_of_a_usage() {
+        let amounts = Usage::tokens(100, 20).amounts(Usd::from_units(7));
+        let got = Meter::ALL.map(|meter| amounts.get(meter));
+        assert_eq!(got, [1, 100, 20, 120, 7, 0, 0]);
+        assert_eq!(Usage::not_run().amounts(Usd::ZERO), Amounts::default());
+    }
+
+    #[test]
+    fn sums_saturate() {
+        let mut usage = Usage::tokens(u64::MAX, u64::MAX);
+        usage.add(&Usage { input_cache_read: 1, ..Usage::tokens(1, 1) });
+        assert_eq!((usage.input_total(), usage.output_total(), usage.total()), (u64::MAX, u64::MAX, u64::MAX));
+        assert_eq!(usage.requests, 2);
+    }
+}

@@ -3,18 +3,20 @@
 //! The runners are thin, so that other languages run the same files. A file of a kind without a runner, a case that
 //! no runner counted, or fewer cases than `COUNT` says, fails.
 
+mod price;
 mod respond;
+mod usage;
 
 use std::path::Path;
 
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 34;
+const COUNT: usize = 141;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
-const RUNNERS: &[(&str, Runner)] = &[("respond", respond::run)];
+const RUNNERS: &[(&str, Runner)] = &[("price", price::run), ("respond", respond::run), ("usage", usage::run)];
 
 #[test]
 fn corpus() {
