@@ -3,6 +3,7 @@ pub mod account;
 pub mod estimate;
 pub mod gate;
 pub mod journal;
+pub mod keeper;
 pub mod lease;
 pub mod meter;
 pub mod policy;
@@ -16,3 +17,5 @@ pub(crate) mod sync;
 pub mod time;
 pub mod units;
 pub mod usage;
+
+pub use crate::gate::{Decision, Gate, Lease};

@@ -34,7 +34,10 @@ pub struct Lease<S: Store = Memory> {
 
 impl<S: Store> std::fmt::Debug for Lease<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease").field("id", &self.claim.id).field("tenant", &self.claim.terms.principal.tenant()).finish()
+        f.debug_struct("Lease")
+            .field("id", &self.claim.id)
+            .field("tenant", &self.claim.terms.principal.tenant())
+            .finish()
     }
 }
 
@@ -179,10 +182,7 @@ impl<S: Store> Lease<S> {
         self.end(move |record| end_of(record, outcome, failure))
     }
 
-    fn end<'a>(
-        &'a self,
-        end: impl FnOnce(&Record) -> End + Send + 'a,
-    ) -> S::Answer<'a, Result<Receipt, EndError>> {
+    fn end<'a>(&'a self, end: impl FnOnce(&Record) -> End + Send + 'a) -> S::Answer<'a, Result<Receipt, EndError>> {
         // ORDERING: relaxed; the handle itself carries the order between its uses and its drop.
         self.ended.store(1, Ordering::Relaxed);
         let shared = self.shared();

@@ -32,7 +32,12 @@ pub(super) struct Prepared {
 }
 
 /// A refusal of a request before any limit was looked at.
-pub(super) fn refusal(reason: Reason, who: Option<&Principal>, request: &Request, detail: Option<String>) -> Box<Refusal> {
+pub(super) fn refusal(
+    reason: Reason,
+    who: Option<&Principal>,
+    request: &Request,
+    detail: Option<String>,
+) -> Box<Refusal> {
     let cut = |text: &str| -> Arc<str> { text.chars().take(MAX_NAME).collect::<String>().into() };
     Box::new(Refusal {
         reason,
@@ -111,10 +116,9 @@ impl<S: Store> Draft<'_, S> {
         roster.map_err(|why| match why {
             NoRoster::TenantUnknown => self.no(Reason::TenantUnknown, None),
             NoRoster::ModelNotAllowed => self.no(Reason::ModelNotAllowed, Some(format!("`{model}`"))),
-            NoRoster::AccountsFull => Box::new(Refusal {
-                wait: Wait::Unknown,
-                ..*self.no(Reason::AccountsExhausted, None)
-            }),
+            NoRoster::AccountsFull => {
+                Box::new(Refusal { wait: Wait::Unknown, ..*self.no(Reason::AccountsExhausted, None) })
+            }
         })
     }
 
@@ -164,7 +168,8 @@ impl<S: Store> Draft<'_, S> {
             return Ok((input, 0));
         }
         let rest = context.map(|most| most - input.expected);
-        let per_choice = [roster.model_ceilings.output, self.request.max_output_tokens.is_none().then_some(rest).flatten()];
+        let per_choice =
+            [roster.model_ceilings.output, self.request.max_output_tokens.is_none().then_some(rest).flatten()];
         let total = [roster.ceilings[0].output, roster.ceilings[1].output, cap];
         let output = output_ceiling(self.request.max_output_tokens, self.request.choices, &per_choice, &total);
         if let (Some(rest), Some(most)) = (rest, context)
@@ -316,10 +321,12 @@ fn learned(roster: &Roster, choices: u64, ceiling: u64) -> u64 {
     one.saturating_mul(choices).min(ceiling)
 }
 
-fn has_media(request: &Request) -> bool {
+pub(super) fn has_media(request: &Request) -> bool {
     match &request.input {
         Input::Counted(_) => true,
-        Input::Parts(parts) => parts.iter().any(|part| matches!(part, Part::Image(_) | Part::Audio { .. } | Part::Document { .. })),
+        Input::Parts(parts) => {
+            parts.iter().any(|part| matches!(part, Part::Image(_) | Part::Audio { .. } | Part::Document { .. }))
+        }
     }
 }
 

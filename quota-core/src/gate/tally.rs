@@ -96,10 +96,12 @@ pub struct Tally {
 
 impl Default for Tally {
     fn default() -> Tally {
-        let zeros = || CachePadded::new(Stripe {
-            counters: std::array::from_fn(|_| AtomicU64::new(0)),
-            reasons: std::array::from_fn(|_| AtomicU64::new(0)),
-        });
+        let zeros = || {
+            CachePadded::new(Stripe {
+                counters: std::array::from_fn(|_| AtomicU64::new(0)),
+                reasons: std::array::from_fn(|_| AtomicU64::new(0)),
+            })
+        };
         Tally {
             stripes: (0..STRIPES).map(|_| zeros()).collect(),
             outputs: Box::new(std::array::from_fn(|_| AtomicU32::new(0))),

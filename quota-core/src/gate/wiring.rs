@@ -3,7 +3,6 @@
 //! Floor 3. Invariant: the limits of one principal and model are found once and remembered; the same scope, meter and
 //! window is the same account whatever plan is in force, so that a reload refills nothing.
 
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -206,7 +205,7 @@ impl Wiring {
         }
         let key = Key {
             tenant: tenant.name.clone(),
-            model: group,
+            model: roster.group.clone(),
             app: key.app.map(Arc::from),
             key: key.key.map(Arc::from),
             user: key.user.map(Arc::from),
@@ -428,4 +427,3 @@ pub(super) fn models_of(tenant: &TenantPlan) -> Vec<Arc<str>> {
     names.sort_unstable();
     names
 }
-

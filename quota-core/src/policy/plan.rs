@@ -46,6 +46,8 @@ pub struct Override {
     pub expires: u64,
     /// The hard amount meanwhile.
     pub hard: u64,
+    /// The burst meanwhile, for rates.
+    pub burst: u64,
 }
 
 /// Over what an amount is counted.
@@ -206,6 +208,8 @@ pub struct LanePlan {
 pub struct DegradeStep {
     /// The limit (canonical name) whose soft amount, passed, calls for this step.
     pub when_soft: Option<Arc<str>>,
+    /// The model that it is for; any if `None`.
+    pub when_model: Option<Arc<str>>,
     /// The model to use instead.
     pub model: Option<Arc<str>>,
     /// The largest output instead.

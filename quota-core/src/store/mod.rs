@@ -237,7 +237,7 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// The words of a lineup's accounts, in its order; 0 for an account that was at rest and has been dropped.
     fn read<'a, T: Send + 'a>(
         &'a self,
-        lineup: &'a Lineup,
+        lineup: Arc<Lineup>,
         then: impl FnOnce(SmallVec<[u64; 8]>) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 
@@ -280,4 +280,32 @@ impl Ask {
         let room = self.near.saturating_add(bound.rule.hard() / 4);
         if bound.rule.read(word, at).remaining < room { self.near } else { self.amount }
     }
+}
+
+/// The first choice that fits by these words, with what the earlier ones lacked; or what every choice lacked.
+///
+/// # Errors
+/// No choice fits.
+pub fn select(
+    choices: &[Choice],
+    word: impl Fn(usize, u16) -> u64,
+    now: Now,
+) -> Result<(usize, Vec<Lacks>), Vec<Lacks>> {
+    let mut all = Vec::new();
+    for (at, choice) in choices.iter().enumerate() {
+        let limits = choice.terms.lineup.limits().iter().zip(&choice.asks).enumerate();
+        let short = |(limit, (bound, ask)): (usize, (&Bound, &Ask))| {
+            choice.lack(limit as u16, bound, ask, word(at, limit as u16), now)
+        };
+        let lacks: Lacks = limits.filter_map(short).collect();
+        if lacks.is_empty() {
+            return Ok((at, all));
+        }
+        let stop = !choice.yields_to_next(&lacks);
+        all.push(lacks);
+        if stop {
+            break;
+        }
+    }
+    Err(all)
 }

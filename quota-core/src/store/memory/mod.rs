@@ -75,8 +75,8 @@ impl Default for Memory {
 /// Why a choice was not taken.
 enum Miss {
     Short(Lacks),
-    /// A taking failed though its check had passed.
-    Raced,
+    /// A taking failed though its check had passed: what it lacked then.
+    Raced(Lack),
     /// An account belongs to another scope now.
     Stale,
     /// More open leases on one row than it can count.
@@ -119,7 +119,7 @@ impl Memory {
                         }
                     }
                     Err(Miss::Crowded) => return (Reserved::LeasesFull, swept),
-                    Err(Miss::Stale | Miss::Raced) => return (Reserved::AccountsFull, swept),
+                    Err(Miss::Stale | Miss::Raced(_)) => return (Reserved::AccountsFull, swept),
                 }
             }
             // A duplicate of this request may have been admitted between the first look and the shortage.
@@ -157,15 +157,8 @@ impl Memory {
                     rebound = true;
                     choice.terms.lineup = self.rebind(&choice.terms.lineup, now).map_err(|_| Miss::Stale)?;
                 }
-                Err(Miss::Raced) if tried < RETRIES => tried += 1,
-                // It has lost every race: the last check passed, so nobody knows which limit to blame; look once more.
-                Err(Miss::Raced) => {
-                    self.check(choice, now)?;
-                    return self.take(choice, now).map_err(|miss| match miss {
-                        Miss::Raced => Miss::Short(Lacks::new()),
-                        other => other,
-                    });
-                }
+                Err(Miss::Raced(_)) if tried < RETRIES => tried += 1,
+                Err(Miss::Raced(lack)) => return Err(Miss::Short(SmallVec::from_iter([lack]))),
                 other => return other,
             }
         }
@@ -193,33 +186,24 @@ impl Memory {
         let mut spare = self.rows.claim();
         for (done, span) in lineup.rows().iter().enumerate() {
             let from = holds.len();
-            let mut crowded = false;
+            let mut miss = Miss::Stale;
             let taken = self.rows.update(&mut spare, span.row, |words| {
                 holds.truncate(from);
-                owned(span, words).ok()?;
-                crowded = !row::pin(words);
-                if crowded {
-                    return None;
+                match take_row(choice, span, words, &mut holds, now) {
+                    Ok(()) => Some(()),
+                    Err(why) => {
+                        miss = why;
+                        None
+                    }
                 }
-                for (at, bound, ask) in asks(lineup, choice, span) {
-                    holds.push(take_one(at, bound, ask, words, now)?);
-                }
-                Some(())
             });
             if taken.is_none() {
                 holds.truncate(from);
-                let stale = owned(span, &self.rows.read(span.row)).is_err();
                 for span in lineup.rows()[..done].iter().rev() {
                     self.give_back(&mut spare, lineup, span, &holds, now);
                 }
                 self.rows.release(spare);
-                return Err(if crowded {
-                    Miss::Crowded
-                } else if stale {
-                    Miss::Stale
-                } else {
-                    Miss::Raced
-                });
+                return Err(miss);
             }
         }
         self.rows.release(spare);
@@ -454,17 +438,27 @@ impl Memory {
     }
 }
 
-fn take_one(at: u16, bound: &Bound, ask: &Ask, words: &mut Words, now: Now) -> Option<Hold> {
-    let moment = ask.at(now);
-    let word = &mut words[bound.account.column as usize];
-    let amount = ask.amount_on(bound, *word, &moment);
-    let taken = if bound.shadow {
-        bound.rule.charge(*word, amount, &moment)
-    } else {
-        bound.rule.take(*word, amount, &moment).ok()?
-    };
-    *word = taken.word;
-    Some(Hold { limit: at, amount, mark: taken.mark, used: bound.rule.read(taken.word, &moment).used })
+/// Takes what a choice asks of one row's limits, and pins the row.
+fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Holds, now: Now) -> Result<(), Miss> {
+    owned(span, words)?;
+    if !row::pin(words) {
+        return Err(Miss::Crowded);
+    }
+    for (limit, bound, ask) in asks(&choice.terms.lineup, choice, span) {
+        let moment = ask.at(now);
+        let word = &mut words[bound.account.column as usize];
+        let amount = ask.amount_on(bound, *word, &moment);
+        let taken = if bound.shadow {
+            bound.rule.charge(*word, amount, &moment)
+        } else {
+            let used = bound.rule.read(*word, &moment).used;
+            let lack = |wait| Miss::Raced(Lack { limit, used, asked: amount, wait, soft: false });
+            bound.rule.take(*word, amount, &moment).map_err(lack)?
+        };
+        *word = taken.word;
+        holds.push(Hold { limit, amount, mark: taken.mark, used: bound.rule.read(taken.word, &moment).used });
+    }
+    Ok(())
 }
 
 fn owned(span: &RowSpan, words: &Words) -> Result<(), Miss> {
@@ -564,10 +558,10 @@ impl Store for Memory {
 
     fn read<'a, T: Send + 'a>(
         &'a self,
-        lineup: &'a Lineup,
+        lineup: Arc<Lineup>,
         then: impl FnOnce(SmallVec<[u64; 8]>) -> T + Send + 'a,
     ) -> T {
-        then(self.read_now(lineup))
+        then(self.read_now(&lineup))
     }
 
     fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a) -> T {

@@ -1,0 +1,225 @@
+//! The verdict: what a store's answer to a reservation means for the request.
+//!
+//! Floor 3. Invariant: pure; a shortage is explained by the limit that keeps the request out longest.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::decision::{Degradation, Queued};
+use super::tally::Place;
+use super::wiring::{Roster, Tallies, Wiring, queues};
+use crate::account::Lineup;
+use crate::lease::{Receipt, Terms};
+use crate::policy::plan::{OnExceed, Window};
+use crate::policy::price;
+use crate::reason::Reason;
+use crate::refusal::{Fits, Refusal, Shortage, Wait};
+use crate::request::Request;
+use crate::store::{Lack, Lacks, Reservation, Reserved};
+use crate::time::Unit;
+use crate::units::Meter;
+
+/// A request whose reservation is under way, and what is needed to read the answer.
+pub(super) struct Question<'a> {
+    pub(super) request: &'a Request,
+    /// The roster of each choice.
+    rosters: SmallVec<[Arc<Roster>; 1]>,
+    /// The terms as asked.
+    terms: Terms,
+}
+
+impl<'a> Question<'a> {
+    pub(super) fn of(
+        reservation: &Reservation,
+        rosters: SmallVec<[Arc<Roster>; 1]>,
+        request: &'a Request,
+    ) -> Question<'a> {
+        Question { request, rosters, terms: reservation.choices[0].terms.clone() }
+    }
+
+    pub(super) fn roster(&self, choice: usize) -> &Roster {
+        &self.rosters[choice]
+    }
+
+    /// A refusal of this request that is not about a limit.
+    pub(super) fn blank(&self, reason: Reason) -> Box<Refusal> {
+        super::refusal(reason, Some(&self.terms.principal), self.request, None)
+    }
+
+    /// The refusal that an answer other than a shortage comes to.
+    pub(super) fn unreserved(&self, reserved: &Reserved) -> Box<Refusal> {
+        let (reason, wait) = match reserved {
+            Reserved::Ended(_) => (Reason::RequestAlreadyEnded, Wait::Never),
+            Reserved::Foreign => (Reason::RequestIdConflict, Wait::Never),
+            Reserved::LeasesFull => (Reason::LeasesExhausted, Wait::Unknown),
+            Reserved::AccountsFull => (Reason::AccountsExhausted, Wait::Unknown),
+            Reserved::Taken(..) | Reserved::Open(_) | Reserved::Short(_) | Reserved::Unavailable => {
+                (Reason::StoreUnavailable, Wait::Unknown)
+            }
+        };
+        let receipt = match reserved {
+            Reserved::Ended(record) => Some(Box::new(Receipt::of(record, true))),
+            _ => None,
+        };
+        Box::new(Refusal { wait, receipt, ..*self.blank(reason) })
+    }
+
+    /// The refusal that the shortages of all choices come to: those of the first choice that lacked more than a soft
+    /// amount, which is the request as asked wherever that lacked anything hard.
+    pub(super) fn refused(&self, lacks: &[Lacks]) -> Box<Refusal> {
+        let hard = |lacks: &&Lacks| lacks.iter().any(|lack| !lack.soft);
+        let at = lacks.iter().position(|lacks| hard(&lacks)).unwrap_or(0);
+        let roster = self.roster(at);
+        let lacks: &[Lack] = lacks.get(at).map_or(&[], |lacks| lacks);
+        let shortages = shortages(&roster.lineup, lacks, |limit| roster.terms[limit as usize].shared);
+        let (reason, wait) = worst(&shortages, &roster.lineup, lacks);
+        let fits = Fits { max_output_tokens: self.largest_output(lacks), models: Vec::new() };
+        Box::new(Refusal { wait, shortages, fits, ..*self.blank(reason) })
+    }
+
+    /// The largest output ceiling that the limits with a shortage leave room for.
+    fn largest_output(&self, lacks: &[Lack]) -> Option<u64> {
+        let roster = self.roster(0);
+        let input = self.terms.input.reserve;
+        let fits = |output: u64| {
+            lacks.iter().filter(|lack| !lack.soft).all(|lack| {
+                let bound = &roster.lineup.limits()[lack.limit as usize];
+                let room = bound.rule.hard().saturating_sub(lack.used);
+                match bound.meter {
+                    Meter::Output => output <= room,
+                    Meter::Total => input.saturating_add(output) <= room,
+                    Meter::Money => roster.price.as_ref().is_some_and(|price| {
+                        let ask = price::Ask {
+                            input,
+                            output,
+                            service_tier: self.terms.service_tier.as_deref(),
+                            text_only: !super::prepare::has_media(self.request),
+                            ..Default::default()
+                        };
+                        price.worst_case(&ask).to_usd().units() <= room
+                    }),
+                    _ => false,
+                }
+            })
+        };
+        if !fits(1) {
+            return None;
+        }
+        // More output never costs less, so the largest is found by halving.
+        let (mut low, mut high) = (1, self.terms.output_ceiling.max(1));
+        while low < high {
+            let middle = low + (high - low).div_ceil(2);
+            if fits(middle) { low = middle } else { high = middle - 1 }
+        }
+        Some(low)
+    }
+
+    /// The degradation of terms that a later choice was admitted on; `None` if it was admitted as asked.
+    pub(super) fn degradation(&self, wiring: &Wiring, terms: &Terms, lacks: &[Lacks]) -> Option<Degradation> {
+        let step = terms.degraded?;
+        let plan = wiring.plan.degrade.get(step as usize)?;
+        let lack = lacks.first().and_then(|lacks| lacks.iter().find(|lack| !lack.soft).or(lacks.first()));
+        let bound = lack.map(|lack| &self.roster(0).lineup.limits()[lack.limit as usize]);
+        Some(Degradation {
+            step,
+            reason: match (lack, bound) {
+                (Some(lack), Some(bound)) if !lack.soft => reason_of(bound.meter, &bound.column.window),
+                _ => Reason::SoftLimitPassed,
+            },
+            limit: bound.map_or_else(|| "".into(), |bound| bound.limit.clone()),
+            model: terms.model.clone(),
+            max_output_tokens: terms.output_ceiling,
+            disable_tools: plan.disable_tools.clone(),
+            lane: terms.lane.clone(),
+        })
+    }
+
+    /// A place in the queue, where every limit that had no room says that its requests wait; the refusal if the queue
+    /// is full. `None` where the request is not to wait.
+    pub(super) fn queued(
+        &self,
+        wiring: &Wiring,
+        tallies: &Tallies,
+        lacks: &[Lacks],
+        refusal: &Refusal,
+    ) -> Option<Result<Queued, Box<Refusal>>> {
+        let (lane, max_wait) = self.waits(wiring, lacks)?;
+        let roster = self.roster(0);
+        let [tenant, of_lane] = queues(tallies, &roster.tenant.name, &lane);
+        let most = wiring.plan.lanes.get(&lane).and_then(|plan| plan.max_queue);
+        let Some(place) = Place::take([(tenant, roster.tenant.max_queue), (of_lane, most)]) else {
+            let detail = Some(format!("lane `{lane}`"));
+            let full = self.blank(Reason::QueueFull);
+            return Some(Err(Box::new(Refusal { wait: Wait::Unknown, detail, ..*full })));
+        };
+        Some(Ok(Queued { lane, max_wait, refusal: Box::new(refusal.clone()), _place: Some(place) }))
+    }
+
+    /// The lane and the longest wait, where the request is to wait.
+    pub(super) fn waits(&self, wiring: &Wiring, lacks: &[Lacks]) -> Option<(Arc<str>, Duration)> {
+        let terms = &self.roster(0).terms;
+        let first = lacks.first().filter(|lacks| !lacks.is_empty())?;
+        let wait = |lack: &Lack| {
+            terms[lack.limit as usize].on_exceed == OnExceed::Queue && lack.wait != Wait::Never && !lack.soft
+        };
+        if !first.iter().all(wait) {
+            return None;
+        }
+        let lane = wiring.plan.lanes.get(&self.terms.lane)?;
+        Some((lane.name.clone(), Duration::from_millis(lane.max_wait_ms)))
+    }
+}
+
+/// The hard shortages among lacks, for people.
+pub(super) fn shortages(lineup: &Lineup, lacks: &[Lack], shared: impl Fn(u16) -> bool) -> Vec<Shortage> {
+    let hard = lacks.iter().filter(|lack| !lack.soft);
+    hard.map(|lack| {
+        let bound = &lineup.limits()[lack.limit as usize];
+        Shortage {
+            scope: bound.scope.clone(),
+            limit: bound.limit.clone(),
+            shared: shared(lack.limit),
+            meter: bound.meter,
+            hard: bound.rule.hard(),
+            used: lack.used,
+            asked: lack.asked,
+            wait: lack.wait,
+        }
+    })
+    .collect()
+}
+
+/// The reason and the wait of the shortage that keeps the request out longest.
+pub(super) fn worst(shortages: &[Shortage], lineup: &Lineup, lacks: &[Lack]) -> (Reason, Wait) {
+    let rank = |wait: Wait| match wait {
+        Wait::Never => (2, Duration::ZERO),
+        Wait::After(time) => (1, time),
+        Wait::Unknown => (0, Duration::ZERO),
+    };
+    let hard = lacks.iter().filter(|lack| !lack.soft);
+    let worst = hard.zip(shortages).max_by_key(|(_, shortage)| rank(shortage.wait));
+    let Some((lack, shortage)) = worst else { return (Reason::ConcurrencyExceeded, Wait::Unknown) };
+    let bound = &lineup.limits()[lack.limit as usize];
+    match shortage.wait {
+        // A limit of zero lets nobody pass: that is the limit's doing, not the request's.
+        Wait::Never if shortage.hard > 0 => (Reason::RequestTooLarge, Wait::Never),
+        wait => (reason_of(bound.meter, &bound.column.window), wait),
+    }
+}
+
+fn reason_of(meter: Meter, window: &Window) -> Reason {
+    let by_calendar = matches!(window, Window::Fixed(calendar) if !matches!(calendar.unit(), Unit::Seconds(_)));
+    match meter {
+        Meter::Requests if by_calendar => Reason::RequestQuotaExceeded,
+        Meter::Requests => Reason::RequestRateExceeded,
+        Meter::Input | Meter::Output | Meter::Total if by_calendar => Reason::TokenQuotaExceeded,
+        Meter::Input => Reason::InputTokenRateExceeded,
+        Meter::Output => Reason::OutputTokenRateExceeded,
+        Meter::Total => Reason::TokenRateExceeded,
+        Meter::Money => Reason::BudgetExceeded,
+        Meter::InFlight => Reason::ConcurrencyExceeded,
+        Meter::Streams => Reason::StreamsExceeded,
+    }
+}

@@ -1,0 +1,178 @@
+//! Views: what a gate shows without changing anything.
+//!
+//! Floor 3. Invariant: nothing here takes, gives back or journals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::decision::{Decision, Offer, Queued};
+use super::prepare::{Prepared, prepare};
+use super::tally::{Tally, Waiting};
+use super::verdict::Question;
+use super::wiring::{Roster, Wiring, models_of};
+use super::{Gate, Shared};
+use crate::account::{Bound, Lineup};
+use crate::meter::At;
+use crate::principal::Principal;
+use crate::refusal::{Balance, Refusal};
+use crate::request::Request;
+use crate::store::{Choice, Store, select};
+use crate::time::Now;
+
+/// Models that a refusal looks at for its hint.
+const HINTED_MODELS: usize = 8;
+
+/// The limits of several choices as one lineup, to read them in one trip.
+fn joined<'a>(lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
+    Arc::new(Lineup::new(lineups.flat_map(|lineup| lineup.limits().iter().cloned()).collect()))
+}
+
+/// The word of each choice's limits, out of the words of their joined lineup.
+fn words_of<'a>(choices: &'a [Choice], words: &'a [u64]) -> impl Fn(usize, u16) -> u64 + 'a {
+    move |choice, limit| {
+        let before: usize = choices[..choice].iter().map(|c| c.terms.lineup.limits().len()).sum();
+        words.get(before + limit as usize).copied().unwrap_or(0)
+    }
+}
+
+pub(super) fn preview<'a, S: Store>(
+    shared: &'a Shared<S>,
+    prepared: Prepared,
+    request: &'a Request,
+    now: Now,
+) -> S::Answer<'a, Decision<Offer>> {
+    let Prepared { reservation, rosters } = prepared;
+    let lineup = joined(reservation.choices.iter().map(|choice| &choice.terms.lineup));
+    let question = Question::of(&reservation, rosters, request);
+    shared.store.read(lineup, move |words| {
+        let choices = &reservation.choices;
+        match select(choices, words_of(choices, &words), now) {
+            Ok((at, lacks)) => {
+                let terms = &choices[at].terms;
+                let offer = Offer {
+                    model: terms.model.clone(),
+                    lane: terms.lane.clone(),
+                    input_tokens: terms.input.reserve,
+                    max_output_tokens: terms.output_ceiling,
+                    worst_cost: terms.worst_cost,
+                };
+                match shared.wired(|wiring| question.degradation(wiring, terms, &lacks)) {
+                    Some(degradation) => Decision::Degrade(offer, degradation),
+                    None => Decision::Allow(offer),
+                }
+            }
+            Err(lacks) => {
+                let refusal = question.refused(&lacks);
+                match shared.wired(|wiring| question.waits(wiring, &lacks)) {
+                    Some((lane, max_wait)) => Decision::Queue(Queued { lane, max_wait, refusal, _place: None }),
+                    None => Decision::Reject(refusal),
+                }
+            }
+        }
+    })
+}
+
+/// Adds to a refusal the other models of the tenant that would take the same request now.
+pub(super) fn hint<'a, S: Store>(
+    shared: &'a Shared<S>,
+    who: &'a Principal,
+    request: &'a Request,
+    mut refusal: Box<Refusal>,
+    now: Now,
+) -> S::Answer<'a, Box<Refusal>> {
+    let choices: Vec<Choice> = shared.wired(|wiring| {
+        let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
+        let others = models_of(tenant).into_iter().filter(|model| *model != request.model).take(HINTED_MODELS);
+        let as_other = |model| {
+            let request = Request { model, id: None, ..request.clone() };
+            let mut prepared = prepare(shared, wiring, who, &request, now).ok()?;
+            Some(prepared.reservation.choices.swap_remove(0))
+        };
+        others.filter_map(as_other).collect()
+    });
+    if choices.is_empty() {
+        return S::ready(refusal);
+    }
+    let lineup = joined(choices.iter().map(|choice| &choice.terms.lineup));
+    shared.store.read(lineup, move |words| {
+        let word = words_of(&choices, &words);
+        for (at, choice) in choices.iter().enumerate() {
+            if select(std::slice::from_ref(choice), |_, limit| word(at, limit), now).is_ok() {
+                refusal.fits.models.push(choice.terms.model.clone());
+            }
+        }
+        refusal
+    })
+}
+
+/// Everything that a gate has counted.
+pub struct Snapshot {
+    /// By tenant and model.
+    pub models: BTreeMap<(Arc<str>, Arc<str>), Arc<Tally>>,
+    /// Requests waiting, by tenant.
+    pub waiting_tenants: BTreeMap<Arc<str>, Arc<Waiting>>,
+    /// Requests waiting, by lane.
+    pub waiting_lanes: BTreeMap<Arc<str>, Arc<Waiting>>,
+}
+
+impl<S: Store> Gate<S> {
+    /// What has been counted since the gate was built.
+    pub fn snapshot(&self) -> Snapshot {
+        let tallies = &self.shared().tallies;
+        Snapshot {
+            models: tallies.models.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
+            waiting_tenants: tallies.tenants.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
+            waiting_lanes: tallies.lanes.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
+        }
+    }
+
+    /// The state of every limit that applies to a principal, over all models that its tenant names, widest scope first.
+    /// Limits of scopes that other tenants share are left out unless `operator` asks for them.
+    pub fn balances(&self, who: &Principal, operator: bool) -> S::Answer<'_, Vec<Balance>> {
+        let shared = self.shared();
+        let now = shared.clock.now();
+        let (rosters, lineup) = shared.wired(|wiring| {
+            let rosters = rosters(shared, wiring, who, now);
+            let lineup = joined(rosters.iter().map(|roster| &roster.lineup));
+            (rosters, lineup)
+        });
+        shared.store.read(lineup.clone(), move |words| {
+            let terms = rosters.iter().flat_map(|roster| roster.terms.iter());
+            let mut seen = std::collections::HashSet::new();
+            let mut balances = Vec::new();
+            for ((bound, term), word) in lineup.limits().iter().zip(terms).zip(words) {
+                let fresh = seen.insert((bound.scope.clone(), bound.limit.clone()));
+                if !fresh || term.shared && !operator {
+                    continue;
+                }
+                let at = At { now, period: shared.wired(|wiring| wiring.period(term, now)) };
+                balances.push(balance(bound, term.window, word, &at));
+            }
+            balances
+        })
+    }
+}
+
+fn rosters<S: Store>(shared: &Shared<S>, wiring: &Wiring, who: &Principal, now: Now) -> Vec<Arc<Roster>> {
+    let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
+    let models = models_of(tenant);
+    let rosters = models.iter().map(|model| wiring.roster(&shared.store, &shared.tallies, who, model, now));
+    rosters.filter_map(Result::ok).collect()
+}
+
+fn balance(bound: &Bound, window: Option<u64>, word: u64, at: &At) -> Balance {
+    let reading = bound.rule.read(word, at);
+    Balance {
+        scope: bound.scope.clone(),
+        limit: bound.limit.clone(),
+        meter: bound.meter,
+        hard: bound.rule.hard(),
+        soft: bound.soft,
+        used: reading.used,
+        remaining: reading.remaining,
+        resets_in: reading.resets_in.map(Duration::from_nanos),
+        rolling: matches!(bound.rule, crate::meter::Rule::Rate(_)),
+        window,
+    }
+}
