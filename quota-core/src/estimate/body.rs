@@ -281,3 +281,86 @@ fn ids(list: &[Value], path: &Path<'_>) -> Result<u64, InvalidRequest> {
         Some(index) => Err(path.index(index).invalid(Some(&list[index]), "a token id")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DIALECTS: [fn(Value) -> Result<Request, InvalidRequest>; 6] =
+        [openai_chat, openai_completions, openai_embeddings, openai_responses, anthropic_messages, |body| {
+            gemini_generate_content("gemini-2.5-pro", body, true)
+        }];
+
+    /// JSON that uses the words that the dialects know, with a text that no error may show.
+    fn json() -> impl Strategy<Value = Value> {
+        let word = prop::sample::select(vec![
+            "sesame",
+            "messages",
+            "content",
+            "type",
+            "text",
+            "role",
+            "image_url",
+            "source",
+            "data",
+            "input",
+            "parts",
+            "tool_calls",
+            "function",
+            "arguments",
+            "name",
+            "tools",
+            "contents",
+            "inlineData",
+            "tool_result",
+            "document",
+            "file",
+            "thinking",
+            "input_audio",
+            "output",
+            "max_tokens",
+            "n",
+            "generationConfig",
+            "prompt",
+            "system",
+        ]);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            word.clone().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 60, 6, move |inner| {
+            let map = prop::collection::vec((word.clone(), inner.clone()), 0..6);
+            prop_oneof![
+                prop::collection::vec(inner, 0..5).prop_map(Value::from),
+                map.prop_map(|entries| entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_panics_and_no_error_shows_its_text(first in json(), second in json()) {
+            for key in ["messages", "input", "prompt", "contents"] {
+                let body = serde_json::json!({ "model": "m", key: [first.clone()], "tools": second.clone() });
+                for read in DIALECTS {
+                    if let Err(error) = read(body.clone()) {
+                        prop_assert!(!error.to_string().contains("sesame"), "{error}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_moved() {
+        let text = "x".repeat(1000);
+        let place = text.as_ptr();
+        let mut body = serde_json::json!({ "model": "m", "messages": [{ "role": "user" }] });
+        body["messages"][0]["content"] = Value::String(text);
+        let Ok(Request { input: Input::Parts(parts), .. }) = openai_chat(body) else { panic!("refused") };
+        assert!(matches!(&parts[1], Part::Text(text) if text.as_ptr() == place));
+    }
+}

@@ -130,6 +130,18 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "tiktoken")]
+    fn only_so_much_is_counted_exactly() {
+        let text = || Part::Text("x ".repeat(100_000));
+        for (texts, exact) in [(2, true), (3, false)] {
+            let parts: Vec<_> = std::iter::repeat_with(text).take(texts).collect();
+            let got = count(&parts, Kind::Chat, Tokenizer::O200kBase, "gpt-4o");
+            assert_eq!(got.exact, exact, "{texts}");
+            assert!(got.reserve >= texts as u64 * 100_000, "{got:?}");
+        }
+    }
+
+    #[test]
     fn framing_differs_by_family() {
         for (model, expected) in [
             ("gpt-4o", 7),

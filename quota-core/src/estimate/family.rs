@@ -168,7 +168,6 @@ const QWEN: Weights = Weights {
     minor: 2000,
     kana: 600,
     han: 720,
-    ..O200K
 };
 const GEMINI: Weights = Weights {
     factor: 1450,

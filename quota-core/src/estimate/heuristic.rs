@@ -8,12 +8,13 @@
 //! vocabulary. Characters that no vocabulary covers well, and any run that repeats itself with a period of one or two
 //! outside ASCII, are reserved at one token per byte of UTF-8, which byte-level vocabularies cannot exceed.
 //!
-//! Stated error. With [`Family::O200k`] and [`Family::Cl100k`], the reserve is at least 0.95 times the exact count for
-//! prose, code and data in the languages tested below, for printable ASCII at random, for code points at random, for
-//! base64, and for any repeated character. Text composed to mislead (letters drawn at random from one script other than
-//! Latin, or only from the commonest Latin letters) can be under by up to a factor of 4. For English, code and
-//! JSON the guess is within 25 % of the count. For the other families, whose vocabularies are not at hand here, a
-//! larger factor stands for the error.
+//! Stated error. With [`Family::O200k`] and [`Family::Cl100k`] the reserve is at least 0.95 times the exact count for
+//! prose, code and data in the languages tested, for ASCII at random, for code points at random, for base64, and for any
+//! repeated character; for words of Latin letters at random, at least 0.9 times. Text composed to mislead (letters drawn
+//! at random from one script other than Latin, only the commonest Latin letters, shreds of words) can be under by up
+//! to a factor of 4. For English, code and JSON the guess is within 25 % of the count. `tests/estimate_error.rs` holds all
+//! of this against the exact counts. For the other families, whose vocabularies are not at hand here, a larger factor
+//! stands for the error; nothing tests it.
 
 use super::InputEstimate;
 use super::family::{Family, Weights};
@@ -90,7 +91,7 @@ const WORD_GOES_ON: u64 = 150;
 const CAPITALS: u64 = 330;
 const AFTER_DIGIT: u64 = 300;
 const LONG_WORD: u64 = 520;
-const MARK: u64 = 650;
+const MARK: u64 = 680;
 const MARK_ALONE: u64 = 800;
 const MARK_RUN_ON: u64 = 450;
 const CAMEL: u64 = 900;

@@ -77,17 +77,22 @@ impl Estimator for Standard {
 
 /// Tokens of a text by itself, without any framing; special tokens spelled in it are plain text.
 ///
-/// Cost: linear in the text. The heuristic takes some 2 ns per byte, an exact tokenizer some 100 ns.
+/// Cost: linear in the text. The heuristic takes 1 to 3 ns per byte, an exact tokenizer 20 to 150 ns.
 pub fn count_text(text: &str, tokenizer: Tokenizer, model: &str) -> InputEstimate {
     let mut sum = Sum::new(tokenizer, model);
     sum.text(text);
     sum.estimate()
 }
 
+/// The most text of one request that is counted exactly, in bytes; the rest is guessed, so that counting takes bounded time.
+const MOST_EXACT: usize = 512 * 1024;
+
 /// A sum of texts and of counts by rule.
 struct Sum {
     tokenizer: Tokenizer,
     family: Family,
+    /// Bytes that may still be counted exactly.
+    exact_left: usize,
     /// Counted by the tokenizer.
     counted: u64,
     /// Not counted by it: guessed.
@@ -101,12 +106,17 @@ struct Sum {
 impl Sum {
     fn new(tokenizer: Tokenizer, model: &str) -> Sum {
         let family = tokenizer.family(model);
-        Sum { tokenizer, family, counted: 0, guessed: Default::default(), by_rule: 0, in_reserve: 0 }
+        let guessed = heuristic::Tally::default();
+        Sum { tokenizer, family, exact_left: MOST_EXACT, counted: 0, guessed, by_rule: 0, in_reserve: 0 }
     }
 
     fn text(&mut self, text: &str) {
-        match exact(text, self.tokenizer) {
-            Some(tokens) => self.counted = self.counted.saturating_add(tokens),
+        let left = self.exact_left.checked_sub(text.len());
+        match left.and_then(|left| Some((left, exact(text, self.tokenizer)?))) {
+            Some((left, tokens)) => {
+                self.exact_left = left;
+                self.counted = self.counted.saturating_add(tokens);
+            }
             None => self.guessed.text(text, self.family),
         }
     }
