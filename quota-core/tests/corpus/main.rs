@@ -3,8 +3,10 @@
 //! The runners are thin, so that other languages run the same files. A file of a kind without a runner, a case that
 //! no runner counted, or fewer cases than `COUNT` says, fails.
 
+mod estimate;
 mod price;
 mod respond;
+mod tokens;
 mod usage;
 
 use std::path::Path;
@@ -12,11 +14,11 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 141;
+const COUNT: usize = 231;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
-const RUNNERS: &[(&str, Runner)] = &[("price", price::run), ("respond", respond::run), ("usage", usage::run)];
+const RUNNERS: &[(&str, Runner)] = &[("estimate", estimate::run), ("price", price::run), ("respond", respond::run), ("tokens", tokens::run), ("usage", usage::run)];
 
 #[test]
 fn corpus() {
