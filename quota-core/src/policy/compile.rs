@@ -354,16 +354,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             plans.insert(name.value.clone(), Arc::new(plan));
         }
         for name in std::mem::take(&mut self.implied) {
-            let plan = ModelPlan {
-                name: name.clone(),
-                upstream: None,
-                tokenizer: Default::default(),
-                price: None,
-                ceilings: Ceilings::default(),
-                pool: None,
-                limits: Vec::new(),
-            };
-            plans.insert(name, Arc::new(plan));
+            plans.insert(name.clone(), Arc::new(ModelPlan::unknown(name)));
         }
         plans
     }

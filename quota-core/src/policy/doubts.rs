@@ -10,9 +10,14 @@ use super::error::{ErrorKind, MAX_ERRORS, Origin, PolicyError};
 use super::plan::{Limit, OnExceed, Plan, TenantPlan, UnknownPrice};
 use crate::units::Meter;
 
-/// The warnings of a policy, in the order of the text, at most [`MAX_ERRORS`].
-pub(crate) fn warnings(document: &Document, plan: &Plan) -> Vec<PolicyError> {
+/// The warnings of a policy, in the order of the text, at most [`MAX_ERRORS`]; `unlisted` says that the price list has
+/// not been read.
+pub(crate) fn warnings(document: &Document, plan: &Plan, unlisted: bool) -> Vec<PolicyError> {
     let mut doubts = Vec::new();
+    if let Some(file) = document.price_list.as_ref().filter(|_| unlisted) {
+        let message = format!("`{}` is not read, for the policy came as a text; hand over its prices", file.value);
+        doubts.push(file.at.error(ErrorKind::NoEffect, message));
+    }
     tenants(document, plan, &mut doubts);
     unpriced(document, plan, &mut doubts);
     labels(document, plan, &mut doubts);

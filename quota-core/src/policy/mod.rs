@@ -17,8 +17,11 @@ mod limits;
 mod node;
 pub mod plan;
 pub mod price;
+pub mod price_list;
 mod schema;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,7 +32,8 @@ use self::document::Document;
 pub use self::error::{ErrorKind, MAX_ERRORS, PolicyError, PolicyErrors};
 use self::error::{Origin, Report};
 pub use self::node::{MAX_BYTES, MAX_DEPTH, MAX_NODES};
-use self::plan::Plan;
+use self::plan::{ModelPlan, Plan};
+use self::price_list::{MAX_LIST_BYTES, PriceList};
 
 /// The document of all quotas, prices and queues, checked and compiled. Immutable; cloning costs a few reference counts.
 ///
@@ -63,18 +67,27 @@ impl Policy {
         Policy::load(text, "policy")
     }
 
-    /// Loads a policy from a file of YAML or JSON.
+    /// Loads a policy from a file of YAML or JSON, and the `price_list` that it names.
     ///
     /// # Errors
-    /// The file can't be read, or as [`from_yaml`](Policy::from_yaml).
+    /// A file can't be read, the price list is none, or as [`from_yaml`](Policy::from_yaml).
     pub fn from_file(path: impl AsRef<Path>) -> Result<Policy, PolicyErrors> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        match read(path) {
-            Ok(text) => Policy::load(&text, &name),
+        let mut report = Report::default();
+        let text = match read(path, MAX_BYTES) {
+            Ok(text) => text,
             Err(why) => {
-                let mut report = Report::default();
                 report.add(&Origin::default(), ErrorKind::Unreadable, why);
+                return Err(report.finish(&name));
+            }
+        };
+        let policy = Policy::load(&text, &name)?;
+        let Some(file) = &policy.document.price_list else { return Ok(policy) };
+        match prices(&path.parent().unwrap_or(Path::new("")).join(&*file.value)) {
+            Ok(list) => Ok(policy.with_prices(list)),
+            Err((kind, why)) => {
+                report.add(&file.at, kind, format!("`{}`: {why}", file.value));
                 Err(report.finish(&name))
             }
         }
@@ -87,13 +100,35 @@ impl Policy {
         let compiled = document.map(|document| (compile::compile(&document, &mut report), document));
         match compiled {
             Some((plan, document)) if report.is_empty() => Ok(Policy {
-                warnings: doubts::warnings(&document, &plan).into(),
+                warnings: doubts::warnings(&document, &plan, document.price_list.is_some()).into(),
                 document: Arc::new(document),
                 plan: Arc::new(plan),
                 digest: hex(&Sha256::digest(text.as_bytes())).into(),
             }),
             _ => Err(report.finish(name)),
         }
+    }
+
+    /// The same policy with a list's price for each model that has none of its own, by its exact name; an alias has its
+    /// upstream's. Where a tenant may use any model, those of the list that the document doesn't name are added.
+    ///
+    /// A second list fills what the first left open.
+    pub fn with_prices(mut self, prices: PriceList) -> Policy {
+        let plan = Arc::make_mut(&mut self.plan);
+        for model in plan.models.values_mut().filter(|model| model.price.is_none()) {
+            let name = model.upstream.as_ref().unwrap_or(&model.name);
+            if let Some(listed) = prices.get(name) {
+                Arc::make_mut(model).price = Some(listed.price.clone());
+            }
+        }
+        if plan.tenants.values().any(|tenant| tenant.any_model.is_some()) {
+            for (name, listed) in prices.models() {
+                let model = || ModelPlan { price: Some(listed.price.clone()), ..ModelPlan::unknown(name.clone()) };
+                plan.models.entry(name.clone()).or_insert_with(|| Arc::new(model()));
+            }
+        }
+        self.warnings = doubts::warnings(&self.document, &self.plan, false).into();
+        self
     }
 
     /// What the gate runs.
@@ -118,14 +153,17 @@ impl Policy {
     }
 }
 
-/// Reads a file of at most [`MAX_BYTES`].
-fn read(path: &Path) -> Result<String, String> {
-    use std::io::Read;
+/// Reads a file of at most so many bytes, and one more, so that what is too long is told as such by who reads the text.
+fn read(path: &Path, most: usize) -> Result<String, String> {
     let mut text = String::new();
-    // One byte more than is allowed, so that a file that is too long is told as such.
-    let file = std::fs::File::open(path).map_err(|why| why.to_string())?;
-    file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text).map_err(|why| why.to_string())?;
+    let file = File::open(path).map_err(|why| why.to_string())?;
+    file.take(most as u64 + 1).read_to_string(&mut text).map_err(|why| why.to_string())?;
     Ok(text)
+}
+
+fn prices(path: &Path) -> Result<PriceList, (ErrorKind, String)> {
+    let text = read(path, MAX_LIST_BYTES).map_err(|why| (ErrorKind::Unreadable, why))?;
+    PriceList::litellm(&text).map_err(|why| (ErrorKind::BadValue, why.to_string()))
 }
 
 fn hex(bytes: &[u8]) -> String {

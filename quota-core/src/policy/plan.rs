@@ -158,6 +158,21 @@ pub struct ModelPlan {
     pub limits: Vec<Limit>,
 }
 
+impl ModelPlan {
+    /// A model of which only the name is known.
+    pub fn unknown(name: Arc<str>) -> ModelPlan {
+        ModelPlan {
+            name,
+            upstream: None,
+            tokenizer: Tokenizer::default(),
+            price: None,
+            ceilings: Ceilings::default(),
+            pool: None,
+            limits: Vec::new(),
+        }
+    }
+}
+
 /// What one run of an agent may spend; `None` for no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AgentRuns {

@@ -30,468 +30,18 @@
 //! * A service tier that leaves a class out has the standard price of the same context tier; one that prices a class
 //!   below a threshold but not above has the dearer of that and the standard price above.
 
-use std::collections::BTreeMap;
+mod build;
+mod class;
+
 use std::sync::Arc;
 
-use crate::units::{NotDecimal, Pico, parse_decimal, parse_decimal_rounded};
+pub use build::{PriceBuilder, PriceError, Rates, ServicePrices};
+pub use class::{Per, PriceClass};
+
+use self::build::{is_auto, service_name};
+use self::class::CLASSES;
+use crate::units::Pico;
 use crate::usage::Usage;
-
-/// Classes of a price.
-const CLASSES: usize = PriceClass::ALL.len();
-/// The dearest price of a token: $0.01, which is $10,000 per million.
-const MAX_TOKEN: u128 = 10_000_000_000;
-/// The dearest price of anything else (a request, a search, a second): $1,000.
-const MAX_OTHER: u128 = 1_000_000_000_000_000;
-/// The most context thresholds, and the most service tiers, of one price.
-const MAX_VARIANTS: usize = 16;
-
-/// What has a price of its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum PriceClass {
-    /// Input tokens: text, what tools inject, and whatever is not told apart.
-    Input,
-    /// Input tokens read from a cache.
-    CacheRead,
-    /// Input tokens written to a cache for five minutes, the default retention.
-    CacheWrite5m,
-    /// Input tokens written to a cache for an hour.
-    CacheWrite1h,
-    /// Input tokens written to a cache for another time.
-    CacheWriteOther,
-    /// Audio tokens of the input.
-    InputAudio,
-    /// Image tokens of the input.
-    InputImage,
-    /// Video tokens of the input.
-    InputVideo,
-    /// Output tokens.
-    Output,
-    /// Output tokens of thinking.
-    Reasoning,
-    /// Audio tokens of the output.
-    OutputAudio,
-    /// Image tokens of the output.
-    OutputImage,
-    /// The request itself.
-    Request,
-    /// One web search.
-    WebSearch,
-    /// One second of audio that goes in.
-    AudioSecond,
-    /// One second of audio that comes out.
-    OutputAudioSecond,
-}
-
-/// What a number in a document is the price of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Per {
-    /// A million units.
-    Million,
-    /// One unit.
-    One,
-}
-
-impl PriceClass {
-    /// Every class, in the order of cost lines.
-    pub const ALL: [PriceClass; 16] = [
-        PriceClass::Input,
-        PriceClass::CacheRead,
-        PriceClass::CacheWrite5m,
-        PriceClass::CacheWrite1h,
-        PriceClass::CacheWriteOther,
-        PriceClass::InputAudio,
-        PriceClass::InputImage,
-        PriceClass::InputVideo,
-        PriceClass::Output,
-        PriceClass::Reasoning,
-        PriceClass::OutputAudio,
-        PriceClass::OutputImage,
-        PriceClass::Request,
-        PriceClass::WebSearch,
-        PriceClass::AudioSecond,
-        PriceClass::OutputAudioSecond,
-    ];
-
-    /// The name in documents and in cost lines.
-    pub const fn key(self) -> &'static str {
-        match self {
-            PriceClass::Input => "input",
-            PriceClass::CacheRead => "cached_input",
-            PriceClass::CacheWrite5m => "cache_write",
-            PriceClass::CacheWrite1h => "cache_write_1h",
-            PriceClass::CacheWriteOther => "cache_write_other",
-            PriceClass::InputAudio => "input_audio",
-            PriceClass::InputImage => "input_image",
-            PriceClass::InputVideo => "input_video",
-            PriceClass::Output => "output",
-            PriceClass::Reasoning => "reasoning",
-            PriceClass::OutputAudio => "output_audio",
-            PriceClass::OutputImage => "output_image",
-            PriceClass::Request => "per_request",
-            PriceClass::WebSearch => "web_search",
-            PriceClass::AudioSecond => "audio_second",
-            PriceClass::OutputAudioSecond => "output_audio_second",
-        }
-    }
-
-    /// The class of a document's key, and what its number is per: a million for tokens, one for the rest. Also takes
-    /// `cache_read` for `cached_input` and `cache_write_5m` for `cache_write`.
-    pub fn from_key(key: &str) -> Option<(PriceClass, Per)> {
-        let key = match key {
-            "cache_read" => "cached_input",
-            "cache_write_5m" => "cache_write",
-            other => other,
-        };
-        let class = PriceClass::ALL.into_iter().find(|class| class.key() == key)?;
-        Some((class, if class.is_token() { Per::Million } else { Per::One }))
-    }
-
-    /// The class whose price it has when it has none of its own.
-    pub const fn falls_back_to(self) -> Option<PriceClass> {
-        match self {
-            PriceClass::CacheRead
-            | PriceClass::CacheWrite5m
-            | PriceClass::InputAudio
-            | PriceClass::InputImage
-            | PriceClass::InputVideo => Some(PriceClass::Input),
-            PriceClass::CacheWrite1h | PriceClass::CacheWriteOther => Some(PriceClass::CacheWrite5m),
-            PriceClass::Reasoning | PriceClass::OutputAudio | PriceClass::OutputImage => Some(PriceClass::Output),
-            _ => None,
-        }
-    }
-
-    /// Whether the units are tokens.
-    pub const fn is_token(self) -> bool {
-        (self as u8) < PriceClass::Request as u8
-    }
-
-    /// Whether the units are input tokens.
-    const fn is_input(self) -> bool {
-        (self as u8) < PriceClass::Output as u8
-    }
-
-    /// Whether it is a price of audio by time, whose usage is counted in milliseconds.
-    const fn is_time(self) -> bool {
-        matches!(self, PriceClass::AudioSecond | PriceClass::OutputAudioSecond)
-    }
-
-    /// Whether the price it falls back to is a guess. Thinking is output where no list says otherwise.
-    const fn guesses(self) -> bool {
-        !matches!(self, PriceClass::Reasoning)
-    }
-
-    /// Units of this class in a usage: tokens, requests, searches, or milliseconds.
-    const fn units(self, usage: &Usage) -> u64 {
-        match self {
-            PriceClass::Input => usage.input_uncached.saturating_add(usage.input_tool),
-            PriceClass::CacheRead => usage.input_cache_read,
-            PriceClass::CacheWrite5m => usage.input_cache_write_5m,
-            PriceClass::CacheWrite1h => usage.input_cache_write_1h,
-            PriceClass::CacheWriteOther => usage.input_cache_write_other,
-            PriceClass::InputAudio => usage.input_audio,
-            PriceClass::InputImage => usage.input_image,
-            PriceClass::InputVideo => usage.input_video,
-            PriceClass::Output => usage.output_text,
-            PriceClass::Reasoning => usage.output_reasoning,
-            PriceClass::OutputAudio => usage.output_audio,
-            PriceClass::OutputImage => usage.output_image,
-            PriceClass::Request => usage.requests,
-            PriceClass::WebSearch => usage.web_searches,
-            PriceClass::AudioSecond | PriceClass::OutputAudioSecond => usage.audio_millis,
-        }
-    }
-}
-
-/// Why a number is not a price.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PriceError {
-    /// The text is not a decimal that a price can be.
-    #[error("{class}: {found:?} {why}; a price is a decimal of at least 0 and no finer than 1e-12 USD per unit")]
-    NotDecimal {
-        /// The class's key.
-        class: &'static str,
-        /// The text, shortened.
-        found: String,
-        /// What is wrong with it.
-        why: NotDecimal,
-    },
-    /// The number is so large that its unit must be another.
-    #[error("{class}: {found} is above {allowed}; is the number perhaps per another unit?")]
-    UnitSlip {
-        /// The class's key.
-        class: &'static str,
-        /// The text, shortened, and what it was taken to be per.
-        found: String,
-        /// The largest price allowed.
-        allowed: &'static str,
-    },
-    /// More context thresholds or service tiers than one price can have.
-    #[error("more than {MAX_VARIANTS} {what}")]
-    TooMany {
-        /// What there are too many of.
-        what: &'static str,
-    },
-    /// A service tier's name that means the standard price, or none.
-    #[error("service tier {found:?}: the name is empty or means the standard price, which has no tier")]
-    ServiceName {
-        /// The name, shortened.
-        found: String,
-    },
-    /// No price was set.
-    #[error("no price is set; a model that is free says `input: 0, output: 0`")]
-    Empty,
-}
-
-/// Prices by class, as a document states them; a class that it does not state is absent.
-#[derive(Debug, Clone, Default)]
-pub struct Rates([Option<u64>; CLASSES]);
-
-impl Rates {
-    /// Sets the price of a class from the text of a decimal in USD, exactly.
-    ///
-    /// # Errors
-    /// [`PriceError::NotDecimal`] for a negative, malformed or too fine number; [`PriceError::UnitSlip`] above $0.01
-    /// for one token or $1,000 for one of anything else.
-    pub fn set(&mut self, class: PriceClass, text: &str, per: Per) -> Result<(), PriceError> {
-        let pico = parse_decimal(text, per.scale()).map_err(|why| not_decimal(class, text, why))?;
-        self.put(class, text, per, pico)
-    }
-
-    /// As [`set`](Rates::set), rounding a number finer than a picodollar half to even, but never to zero; tells whether
-    /// it rounded.
-    ///
-    /// # Errors
-    /// As [`set`](Rates::set).
-    pub fn set_rounded(&mut self, class: PriceClass, text: &str, per: Per) -> Result<bool, PriceError> {
-        let (pico, rounded) = parse_decimal_rounded(text, per.scale()).map_err(|why| not_decimal(class, text, why))?;
-        let pico = if rounded { pico.max(1) } else { pico };
-        self.put(class, text, per, pico)?;
-        Ok(rounded)
-    }
-
-    fn put(&mut self, class: PriceClass, text: &str, per: Per, pico: u128) -> Result<(), PriceError> {
-        let (most, allowed) = match (class.is_token(), per) {
-            (true, Per::Million) => (MAX_TOKEN, "$10,000 per million tokens"),
-            (true, Per::One) => (MAX_TOKEN, "$0.01 per token"),
-            (false, Per::Million) => (MAX_OTHER, "$1,000,000,000 per million"),
-            (false, Per::One) => (MAX_OTHER, "$1,000 for one"),
-        };
-        if pico > most {
-            let found = match per {
-                Per::Million => format!("{} USD per million", shorten(text)),
-                Per::One => format!("{} USD for one", shorten(text)),
-            };
-            return Err(PriceError::UnitSlip { class: class.key(), found, allowed });
-        }
-        self.0[class as usize] = Some(pico as u64);
-        Ok(())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.iter().all(Option::is_none)
-    }
-}
-
-impl Per {
-    /// Decimal places of a number per this, in picodollars for one.
-    const fn scale(self) -> u32 {
-        match self {
-            Per::Million => 6,
-            Per::One => 12,
-        }
-    }
-}
-
-fn shorten(text: &str) -> String {
-    text.chars().take(32).collect()
-}
-
-fn not_decimal(class: PriceClass, text: &str, why: NotDecimal) -> PriceError {
-    PriceError::NotDecimal { class: class.key(), found: shorten(text), why }
-}
-
-/// The prices of one service tier as stated: at any length, and above context thresholds.
-#[derive(Debug, Clone, Default)]
-pub struct ServicePrices {
-    base: Rates,
-    tiers: BTreeMap<u64, Rates>,
-}
-
-impl ServicePrices {
-    /// Sets the price of a class at any length of the input.
-    ///
-    /// # Errors
-    /// As [`Rates::set`].
-    pub fn set(&mut self, class: PriceClass, text: &str, per: Per) -> Result<(), PriceError> {
-        self.base.set(class, text, per)
-    }
-
-    /// As [`Rates::set_rounded`], at any length of the input.
-    ///
-    /// # Errors
-    /// As [`Rates::set`].
-    pub fn set_rounded(&mut self, class: PriceClass, text: &str, per: Per) -> Result<bool, PriceError> {
-        self.base.set_rounded(class, text, per)
-    }
-
-    /// The prices of requests whose whole input, cached tokens included, is more than `above` tokens. They hold for
-    /// every token of such a request. The same threshold again gives the same prices.
-    ///
-    /// # Errors
-    /// [`PriceError::TooMany`] at the 17th threshold.
-    pub fn tier(&mut self, above: u64) -> Result<&mut Rates, PriceError> {
-        if self.tiers.len() >= MAX_VARIANTS && !self.tiers.contains_key(&above) {
-            return Err(PriceError::TooMany { what: "context thresholds" });
-        }
-        Ok(self.tiers.entry(above).or_default())
-    }
-
-    fn is_empty(&self) -> bool {
-        self.base.is_empty() && self.tiers.values().all(Rates::is_empty)
-    }
-}
-
-/// Collects the numbers of a price; see the head of the module.
-#[derive(Debug, Clone, Default)]
-pub struct PriceBuilder {
-    standard: ServicePrices,
-    services: BTreeMap<String, ServicePrices>,
-}
-
-impl PriceBuilder {
-    /// Sets the standard price of a class at any length of the input.
-    ///
-    /// # Errors
-    /// As [`Rates::set`].
-    pub fn set(&mut self, class: PriceClass, text: &str, per: Per) -> Result<(), PriceError> {
-        self.standard.set(class, text, per)
-    }
-
-    /// The standard prices above a context threshold; see [`ServicePrices::tier`].
-    ///
-    /// # Errors
-    /// As [`ServicePrices::tier`].
-    pub fn tier(&mut self, above: u64) -> Result<&mut Rates, PriceError> {
-        self.standard.tier(above)
-    }
-
-    /// The standard prices.
-    pub fn standard(&mut self) -> &mut ServicePrices {
-        &mut self.standard
-    }
-
-    /// The prices of a service tier (`flex`, `priority`, `batch`, …). The same name again gives the same prices.
-    ///
-    /// # Errors
-    /// [`PriceError::ServiceName`] for a name of the standard tier, [`PriceError::TooMany`] at the 17th name.
-    pub fn service(&mut self, name: &str) -> Result<&mut ServicePrices, PriceError> {
-        let Some(known) = service_name(name).filter(|known| !is_auto(known)) else {
-            return Err(PriceError::ServiceName { found: shorten(name) });
-        };
-        if self.services.len() >= MAX_VARIANTS && !self.services.contains_key(known) {
-            return Err(PriceError::TooMany { what: "service tiers" });
-        }
-        Ok(self.services.entry(known.to_owned()).or_default())
-    }
-
-    /// The price.
-    ///
-    /// # Errors
-    /// [`PriceError::Empty`] if no class has a price.
-    pub fn build(self) -> Result<Price, PriceError> {
-        if self.standard.is_empty() && self.services.values().all(ServicePrices::is_empty) {
-            return Err(PriceError::Empty);
-        }
-        let standard = Schedule { rows: standard_rows(&self.standard) };
-        let services = self.services.iter().filter(|(_, stated)| !stated.is_empty());
-        let services =
-            services.map(|(name, stated)| (Arc::from(name.as_str()), standard.with_service(stated))).collect();
-        Ok(Price { standard: standard.filled(), services })
-    }
-}
-
-/// The service tier that a name means; `None` for the standard one.
-fn service_name(name: &str) -> Option<&str> {
-    match name {
-        "" | "default" | "standard" | "standard_only" | "on_demand" => None,
-        "fast" => Some("priority"),
-        "batches" => Some("batch"),
-        other => Some(other),
-    }
-}
-
-/// Whether the name leaves the service tier to the provider.
-fn is_auto(name: &str) -> bool {
-    name == "auto"
-}
-
-/// Prices of one context tier while gaps remain.
-#[derive(Debug, Clone)]
-struct Stated {
-    above: u64,
-    rates: [Option<u64>; CLASSES],
-}
-
-/// The context tiers of one service tier while gaps remain; the first row holds at any length.
-struct Schedule {
-    rows: Vec<Stated>,
-}
-
-fn standard_rows(stated: &ServicePrices) -> Vec<Stated> {
-    let mut rows = vec![Stated { above: 0, rates: stated.base.0 }];
-    for (&above, own) in &stated.tiers {
-        let mut rates = rows[rows.len() - 1].rates;
-        for class in PriceClass::ALL {
-            let at = class as usize;
-            rates[at] = own.0[at].or(rates[at].map(|below| below.max(inherited(&own.0, class).unwrap_or(0))));
-        }
-        rows.push(Stated { above, rates });
-    }
-    rows
-}
-
-/// The price of the nearest class, itself left out, that the class falls back to and that has one.
-fn inherited(rates: &[Option<u64>; CLASSES], class: PriceClass) -> Option<u64> {
-    let mut from = class.falls_back_to();
-    while let Some(parent) = from {
-        if let Some(rate) = rates[parent as usize] {
-            return Some(rate);
-        }
-        from = parent.falls_back_to();
-    }
-    None
-}
-
-impl Schedule {
-    /// The prices of a service tier over these standard ones.
-    fn with_service(&self, stated: &ServicePrices) -> Vec<Row> {
-        let mut own = stated.base.0;
-        let overlay = |own: &[Option<u64>; CLASSES], standard: &Stated, here: &Rates| {
-            std::array::from_fn(|at| here.0[at].or(own[at].max(standard.rates[at])))
-        };
-        let mut rows = vec![Stated { above: 0, rates: overlay(&own, &self.rows[0], &stated.base) }];
-        let mut thresholds: Vec<u64> = self.rows[1..].iter().map(|row| row.above).collect();
-        thresholds.extend(stated.tiers.keys());
-        thresholds.sort_unstable();
-        thresholds.dedup();
-        for above in thresholds {
-            let none = Rates::default();
-            let here = stated.tiers.get(&above).unwrap_or(&none);
-            let standard = self.rows[1..].iter().rev().find(|row| row.above <= above).unwrap_or(&self.rows[0]);
-            for (own, here) in own.iter_mut().zip(here.0) {
-                *own = here.or(*own);
-            }
-            rows.push(Stated { above, rates: overlay(&own, standard, here) });
-        }
-        Schedule { rows }.filled()
-    }
-
-    fn filled(self) -> Vec<Row> {
-        self.rows.iter().map(Row::fill).collect()
-    }
-}
 
 /// Prices of one context tier, every gap filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -507,19 +57,6 @@ struct Row {
 }
 
 impl Row {
-    fn fill(stated: &Stated) -> Row {
-        let mut row = Row { above: stated.above, rates: [0; CLASSES], priced: 0, borrowed: 0 };
-        for class in PriceClass::ALL {
-            let own = stated.rates[class as usize];
-            if let Some(rate) = own.or_else(|| inherited(&stated.rates, class)) {
-                row.rates[class as usize] = rate;
-                row.priced |= 1 << class as u8;
-                row.borrowed |= (own.is_none() as u16) << class as u8;
-            }
-        }
-        row
-    }
-
     fn has(&self, class: PriceClass) -> bool {
         self.priced & (1 << class as u8) != 0
     }
@@ -680,4 +217,120 @@ fn worst_in(row: &Row, ask: &Ask<'_>) -> u128 {
         + row.cost(PriceClass::WebSearch, ask.web_searches)
         + row.cost(PriceClass::AudioSecond, ask.audio_millis)
         + row.cost(PriceClass::OutputAudioSecond, ask.audio_millis)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Picos = [Option<u32>; CLASSES];
+
+    fn set(rates: &mut Rates, picos: &Picos) {
+        for (class, pico) in PriceClass::ALL.into_iter().zip(picos) {
+            if let Some(pico) = pico {
+                rates.set(class, &format!("{pico}e-12"), Per::One).unwrap();
+            }
+        }
+    }
+
+    fn build(base: &Picos, tiers: &[(u64, Picos)], flex: Option<&Picos>) -> Price {
+        let mut price = Price::builder();
+        price.set(PriceClass::Input, "0", Per::One).unwrap();
+        set(price.tier(0).unwrap(), base);
+        for (above, picos) in tiers {
+            set(price.tier(*above).unwrap(), picos);
+        }
+        if let Some(picos) = flex {
+            set(price.service("flex").unwrap().tier(0).unwrap(), picos);
+        }
+        price.build().unwrap()
+    }
+
+    fn picos() -> impl Strategy<Value = Picos> {
+        proptest::array::uniform(proptest::option::of(0..1_000_000u32))
+    }
+
+    fn usage() -> impl Strategy<Value = Usage> {
+        (proptest::array::uniform12(0..5_000u64), 0..4u64, 0..9_999u64, proptest::bool::ANY).prop_map(
+            |(n, searches, millis, flex)| Usage {
+                input_uncached: n[0],
+                input_cache_read: n[1],
+                input_cache_write_5m: n[2],
+                input_cache_write_1h: n[3],
+                input_cache_write_other: n[4],
+                input_audio: n[5],
+                input_image: n[6],
+                input_video: n[7],
+                output_text: n[8],
+                output_reasoning: n[9],
+                output_audio: n[10],
+                output_image: n[11],
+                requests: 1,
+                audio_millis: millis,
+                web_searches: searches,
+                service_tier: flex.then(|| "flex".to_owned()),
+                ..Usage::default()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn lines_add_up_and_the_worst_case_covers(
+            base in picos(), tier in picos(), flex in picos(), above in 1..40_000u64, used in usage(), spare in 0..500u64,
+        ) {
+            let price = build(&base, &[(above, tier)], Some(&flex));
+            let cost = price.cost(&used);
+            prop_assert_eq!(cost.exact, price.exact(&used));
+            prop_assert_eq!(cost.exact.0, cost.lines.iter().map(|line| line.cost.0).sum::<u128>());
+            let ask = Ask {
+                input: used.input_total() + spare,
+                output: used.output_total(),
+                web_searches: used.web_searches,
+                audio_millis: used.audio_millis,
+                ..Ask::default()
+            };
+            prop_assert!(cost.exact <= price.worst_case(&ask));
+            let text = Usage { input_audio: 0, input_image: 0, input_video: 0, ..used };
+            let ask = Ask { text_only: true, ..ask };
+            prop_assert!(price.exact(&text) <= price.worst_case(&ask));
+        }
+
+        #[test]
+        fn more_never_costs_less(
+            base in picos(), rise in picos(), above in 1..40_000u64, used in usage(), more in usage(),
+        ) {
+            let raised = std::array::from_fn(|at| base[at].map(|pico| pico + rise[at].unwrap_or(0)));
+            let price = build(&base, &[(above, raised)], None);
+            let mut sum = used.clone();
+            sum.add(&more);
+            prop_assert!(price.exact(&used) <= price.exact(&sum));
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_do_not_overflow() {
+        let mut price = Price::builder();
+        for class in PriceClass::ALL {
+            price.set(class, if class.is_token() { "0.01" } else { "1000" }, Per::One).unwrap();
+        }
+        let price = price.build().unwrap();
+        let max = u64::MAX;
+        let mut used = Usage { requests: max, audio_millis: max, web_searches: max, ..Usage::tokens(max, max) };
+        used.input_cache_read = max;
+        assert_eq!(price.cost(&used).exact, price.exact(&used));
+        let ask = Ask { input: max, output: max, web_searches: max, audio_millis: max, ..Ask::default() };
+        assert!(price.worst_case(&ask) > Pico(0));
+    }
+
+    #[test]
+    fn a_fraction_of_a_picodollar_is_one() {
+        let mut price = Price::builder();
+        price.set(PriceClass::AudioSecond, "0.000000000001", Per::One).unwrap();
+        let price = price.build().unwrap();
+        assert_eq!(price.exact(&Usage { audio_millis: 1, ..Usage::default() }), Pico(1));
+        assert!(!price.has(PriceClass::Input));
+    }
 }

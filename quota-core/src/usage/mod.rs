@@ -2,14 +2,75 @@
 //!
 //! Floor 1. Invariant: every field counts things that are in no other field; a missing number is never zero.
 
+mod anthropic;
+mod detect;
+mod gemini;
+mod openai;
+pub mod outcome;
+mod report;
+
+use serde_json::Value;
+
 use crate::units::{Amounts, Meter, Usd};
+
+pub use outcome::{Outcome, outcome_of};
+pub use report::Unusable;
+
+/// The manner in which a provider reports usage. It belongs to the wire format, not to the model's vendor: a Claude
+/// behind an endpoint in OpenAI's format reports in OpenAI's manner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Whichever the object's names say; an object whose names can be read in two ways that differ is refused.
+    #[default]
+    Auto,
+    /// OpenAI's chat completions and completions, and the many providers that copy them.
+    OpenAiChat,
+    /// OpenAI's Responses, realtime, images and transcriptions.
+    OpenAiResponses,
+    /// OpenAI's embeddings: input only.
+    OpenAiEmbeddings,
+    /// Anthropic's Messages.
+    AnthropicMessages,
+    /// Gemini's `generateContent`, by the Developer API or Vertex.
+    Gemini,
+}
+
+impl Dialect {
+    /// Every dialect.
+    pub const ALL: [Dialect; 6] = [
+        Dialect::Auto,
+        Dialect::OpenAiChat,
+        Dialect::OpenAiResponses,
+        Dialect::OpenAiEmbeddings,
+        Dialect::AnthropicMessages,
+        Dialect::Gemini,
+    ];
+
+    /// The name in vectors and in other languages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Auto => "auto",
+            Dialect::OpenAiChat => "openai_chat",
+            Dialect::OpenAiResponses => "openai_responses",
+            Dialect::OpenAiEmbeddings => "openai_embeddings",
+            Dialect::AnthropicMessages => "anthropic_messages",
+            Dialect::Gemini => "gemini",
+        }
+    }
+
+    /// The dialect of a [`name`](Dialect::name).
+    pub fn from_name(name: &str) -> Option<Dialect> {
+        Dialect::ALL.into_iter().find(|dialect| dialect.name() == name)
+    }
+}
 
 /// Disjoint counts of what a call used. Cost is the sum of field × price.
 ///
 /// Sums saturate at `u64::MAX`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// Prompt tokens at the full price.
+    /// Prompt tokens at the full price: text, what server-side tools injected, and whatever is not told apart.
     pub input_uncached: u64,
     /// Prompt tokens served from a cache.
     pub input_cache_read: u64,
@@ -25,8 +86,6 @@ pub struct Usage {
     pub input_image: u64,
     /// Uncached video tokens of the prompt.
     pub input_video: u64,
-    /// Tokens that server-side tools injected, where the provider counts them apart.
-    pub input_tool: u64,
     /// Generated tokens that the caller sees.
     pub output_text: u64,
     /// Generated tokens of hidden or summarised thinking.
@@ -56,6 +115,36 @@ impl Usage {
         Usage { input_uncached: input, output_text: output, requests: 1, ..Usage::default() }
     }
 
+    /// Reads a provider's usage object, or the answer or stream event that holds it, as it stands.
+    ///
+    /// Counts are whole numbers from 0 to 2^52 − 1, also as integral floats. Details that a dialect leaves out are zero;
+    /// a main count that is left out is an error, except that an input of zero beside output sets `input_missing`.
+    /// Cost: linear in the object's keys; nothing of the answer's text is looked at.
+    ///
+    /// # Errors
+    /// [`Unusable`] if there is no usage, if all of it is zero, if a number is not a count, or if two readings differ.
+    pub fn read(dialect: Dialect, value: &Value) -> Result<Usage, Unusable> {
+        let found = report::locate(value)?;
+        let mut usage = match dialect {
+            Dialect::Auto => detect::read(&found.counts),
+            Dialect::OpenAiChat => openai::chat(&found.counts),
+            Dialect::OpenAiResponses => openai::responses(&found.counts),
+            Dialect::OpenAiEmbeddings => openai::embeddings(&found.counts),
+            Dialect::AnthropicMessages => anthropic::messages(&found.counts),
+            Dialect::Gemini => gemini::generate_content(&found.counts),
+        }?;
+        // Searches of the Responses API stand beside the usage object.
+        let searches = found.beside.inner("tool_usage")?.inner("web_search")?.may("num_requests")?.unwrap_or(0);
+        usage.web_searches = usage.web_searches.saturating_add(searches);
+        if usage.total() == 0 && usage.audio_millis == 0 && usage.web_searches == 0 {
+            return Err(Unusable::AllZero);
+        }
+        usage.requests = 1;
+        usage.input_missing = usage.input_total() == 0 && usage.output_total() > 0;
+        usage.service_tier = usage.service_tier.take().or_else(|| found.service_tier());
+        Ok(usage)
+    }
+
     /// The usage of a request that the provider refused to run (429, 401, a refused connection): nothing, not even the
     /// request.
     pub fn not_run() -> Usage {
@@ -73,7 +162,6 @@ impl Usage {
             self.input_audio,
             self.input_image,
             self.input_video,
-            self.input_tool,
         ])
     }
 
@@ -95,6 +183,32 @@ impl Usage {
         self
     }
 
+    /// Adds another call's usage: field by field, the other's service tier only where this one has none.
+    pub fn add(&mut self, other: &Usage) {
+        for (mine, theirs) in [
+            (&mut self.input_uncached, other.input_uncached),
+            (&mut self.input_cache_read, other.input_cache_read),
+            (&mut self.input_cache_write_5m, other.input_cache_write_5m),
+            (&mut self.input_cache_write_1h, other.input_cache_write_1h),
+            (&mut self.input_cache_write_other, other.input_cache_write_other),
+            (&mut self.input_audio, other.input_audio),
+            (&mut self.input_image, other.input_image),
+            (&mut self.input_video, other.input_video),
+            (&mut self.output_text, other.output_text),
+            (&mut self.output_reasoning, other.output_reasoning),
+            (&mut self.output_audio, other.output_audio),
+            (&mut self.output_image, other.output_image),
+            (&mut self.requests, other.requests),
+            (&mut self.audio_millis, other.audio_millis),
+            (&mut self.web_searches, other.web_searches),
+        ] {
+            *mine = mine.saturating_add(theirs);
+        }
+        self.service_tier = self.service_tier.take().or_else(|| other.service_tier.clone());
+        self.input_missing |= other.input_missing;
+        self.anomalies = self.anomalies.saturating_add(other.anomalies);
+    }
+
     /// What is charged on the meters of requests, tokens and money; gauges are zero.
     pub fn amounts(&self, cost: Usd) -> Amounts {
         Amounts::default()
@@ -108,4 +222,115 @@ impl Usage {
 
 fn saturating_sum(counts: &[u64]) -> u64 {
     counts.iter().fold(0, |sum, count| sum.saturating_add(*count))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const KEYS: [&str; 28] = [
+        "usage",
+        "usageMetadata",
+        "response",
+        "type",
+        "service_tier",
+        "prompt_tokens",
+        "completion_tokens",
+        "total_tokens",
+        "input_tokens",
+        "output_tokens",
+        "prompt_tokens_details",
+        "completion_tokens_details",
+        "input_tokens_details",
+        "input_token_details",
+        "output_tokens_details",
+        "cached_tokens",
+        "reasoning_tokens",
+        "audio_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "cache_creation",
+        "ephemeral_1h_input_tokens",
+        "iterations",
+        "promptTokenCount",
+        "candidatesTokenCount",
+        "thoughtsTokenCount",
+        "promptTokensDetails",
+        "seconds",
+    ];
+
+    fn report() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            4 => (0..3000u64).prop_map(Value::from),
+            1 => Just(Value::Null),
+            1 => any::<i64>().prop_map(Value::from),
+            1 => Just(json!((1u64 << 52) - 1)),
+            1 => any::<f64>().prop_map(Value::from),
+            1 => prop_oneof![Just("duration"), Just("compaction"), Just("AUDIO")].prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 12, |inner| {
+            let object = proptest::collection::vec((proptest::sample::select(&KEYS[..]), inner.clone()), 0..12);
+            prop_oneof![
+                6 => object.prop_map(|fields| fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()),
+                1 => proptest::collection::vec(inner, 0..4).prop_map(Value::from),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn any_report_is_read_or_refused(report in report()) {
+            for dialect in Dialect::ALL {
+                if let Ok(usage) = Usage::read(dialect, &report) {
+                    prop_assert!(usage.total() > 0 || usage.audio_millis > 0 || usage.web_searches > 0);
+                    prop_assert_eq!(usage.requests, 1);
+                }
+                for status in [None, Some(200), Some(429), Some(500)] {
+                    let ran = !matches!(outcome_of(status, dialect, Some(&report)), Outcome::NotRun);
+                    prop_assert!(ran || matches!(status, None | Some(429)));
+                }
+            }
+        }
+
+        /// Whatever a report details, what is charged is the totals that it states.
+        #[test]
+        fn details_do_not_change_the_totals(n in proptest::array::uniform7(0..1000u64)) {
+            let report = json!({
+                "prompt_tokens": n[0], "completion_tokens": n[1] + 1,
+                "prompt_tokens_details": {"cached_tokens": n[2], "cache_write_tokens": n[3], "audio_tokens": n[4]},
+                "completion_tokens_details": {"reasoning_tokens": n[5], "audio_tokens": n[6]},
+            });
+            for dialect in [Dialect::OpenAiChat, Dialect::Auto] {
+                let usage = Usage::read(dialect, &report).unwrap();
+                prop_assert_eq!((usage.input_total(), usage.output_total()), (n[0], n[1] + 1));
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for dialect in Dialect::ALL {
+            assert_eq!(Dialect::from_name(dialect.name()), Some(dialect));
+        }
+        assert_eq!(Dialect::from_name("openai"), None);
+    }
+
+    #[test]
+    fn amounts_of_a_usage() {
+        let amounts = Usage::tokens(100, 20).amounts(Usd::from_units(7));
+        let got = Meter::ALL.map(|meter| amounts.get(meter));
+        assert_eq!(got, [1, 100, 20, 120, 7, 0, 0]);
+        assert_eq!(Usage::not_run().amounts(Usd::ZERO), Amounts::default());
+    }
+
+    #[test]
+    fn sums_saturate() {
+        let mut usage = Usage::tokens(u64::MAX, u64::MAX);
+        usage.add(&Usage { input_cache_read: 1, ..Usage::tokens(1, 1) });
+        assert_eq!((usage.input_total(), usage.output_total(), usage.total()), (u64::MAX, u64::MAX, u64::MAX));
+        assert_eq!(usage.requests, 2);
+    }
 }

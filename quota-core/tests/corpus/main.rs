@@ -4,17 +4,19 @@
 //! no runner counted, or fewer cases than `COUNT` says, fails.
 
 mod config;
+mod price;
+mod usage;
 
 use std::path::Path;
 
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 58;
+const COUNT: usize = 165;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
-const RUNNERS: &[(&str, Runner)] = &[("config", config::run)];
+const RUNNERS: &[(&str, Runner)] = &[("config", config::run), ("price", price::run), ("usage", usage::run)];
 
 #[test]
 fn corpus() {
