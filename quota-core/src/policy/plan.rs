@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::estimate::Tokenizer;
 use crate::policy::price::Price;
-use crate::time::Calendar;
-use crate::units::Meter;
+use crate::time::{Calendar, Unit};
+use crate::units::{MAX_AMOUNT, Meter};
 
 /// One limit of one scope.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +46,7 @@ pub struct Override {
     pub expires: u64,
     /// The hard amount meanwhile.
     pub hard: u64,
-    /// The burst meanwhile, for rates.
+    /// For rates: the most that may be taken at one instant meanwhile.
     pub burst: u64,
 }
 
@@ -63,6 +63,37 @@ pub enum Window {
     /// A gauge: `hard` at any moment.
     Held,
 }
+
+impl Window {
+    /// How many bits of a 64-bit word an amount of this window may fill.
+    ///
+    /// A fixed window's word holds the period's number beside the amount. The number has as many bits as keep it from
+    /// coming round within 30 years, and at least 14 for days, 12 for weeks and 9 for months. A gauge has the whole word;
+    /// a rate's word holds a time, so its amount is bounded by [`MAX_AMOUNT`] alone.
+    pub fn amount_bits(&self) -> u32 {
+        let number_bits = match self {
+            Window::Rolling { .. } | Window::Held => 0,
+            Window::Fixed(calendar) => match calendar.unit() {
+                Unit::Seconds(length) => {
+                    let periods = THIRTY_YEARS.div_ceil(length.max(1) as u64);
+                    periods.next_power_of_two().trailing_zeros()
+                }
+                Unit::Day => 14,
+                Unit::Week => 12,
+                Unit::Month { .. } => 9,
+            },
+        };
+        u64::BITS - number_bits
+    }
+
+    /// The largest amount of this window: what fits its word, and no more than [`MAX_AMOUNT`].
+    pub fn max_amount(&self) -> u64 {
+        (u64::MAX >> (u64::BITS - self.amount_bits())).min(MAX_AMOUNT)
+    }
+}
+
+/// Seconds in 30 years of 365.25 days.
+const THIRTY_YEARS: u64 = 30 * 31_557_600;
 
 /// Whether a limit refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -127,6 +158,34 @@ pub struct ModelPlan {
     pub limits: Vec<Limit>,
 }
 
+impl ModelPlan {
+    /// A model of which only the name is known.
+    pub fn unknown(name: Arc<str>) -> ModelPlan {
+        ModelPlan {
+            name,
+            upstream: None,
+            tokenizer: Tokenizer::default(),
+            price: None,
+            ceilings: Ceilings::default(),
+            pool: None,
+            limits: Vec::new(),
+        }
+    }
+}
+
+/// What one run of an agent may spend; `None` for no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AgentRuns {
+    /// Calls of a model.
+    pub max_steps: Option<u64>,
+    /// Input and output tokens.
+    pub max_tokens: Option<u64>,
+    /// Calls of tools.
+    pub max_tool_calls: Option<u64>,
+    /// Seconds from its first call.
+    pub max_seconds: Option<u64>,
+}
+
 /// What a tenant may do with one model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TenantModel {
@@ -165,6 +224,8 @@ pub struct TenantPlan {
     pub keys: HashMap<Arc<str>, Vec<Limit>>,
     /// The most requests that may wait in its queue; `None` for the lane's own bound.
     pub max_queue: Option<u64>,
+    /// What each of its agents' runs may spend.
+    pub agent_runs: AgentRuns,
 }
 
 /// A virtual key's record; the key itself is never kept.
@@ -208,7 +269,7 @@ pub struct LanePlan {
 pub struct DegradeStep {
     /// The limit (canonical name) whose soft amount, passed, calls for this step.
     pub when_soft: Option<Arc<str>>,
-    /// The model that it is for; any if `None`.
+    /// The model whose requests this step is for; `None` for every model.
     pub when_model: Option<Arc<str>>,
     /// The model to use instead.
     pub model: Option<Arc<str>>,
@@ -221,7 +282,7 @@ pub struct DegradeStep {
 }
 
 /// What to do with a model whose price is unknown where a money limit applies.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UnknownPrice {
     /// Refuse.
     #[default]
@@ -271,9 +332,32 @@ pub struct Plan {
     pub unresolved_ttl: u64,
 }
 
-impl Window {
-    /// TEMP
-    pub fn amount_bits(&self) -> u32 {
-        40
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn period_numbers_do_not_come_round_for_thirty_years() {
+        let fixed = |unit| Window::Fixed(Arc::new(Calendar::new(unit, "UTC").unwrap()));
+        for (window, number_bits, max) in [
+            (fixed(Unit::Seconds(1)), 30, (1 << 34) - 1),
+            (fixed(Unit::Seconds(60)), 24, (1 << 40) - 1),
+            (fixed(Unit::Seconds(3600)), 19, (1 << 45) - 1),
+            (fixed(Unit::Seconds(366 * 86_400)), 5, MAX_AMOUNT),
+            (fixed(Unit::Seconds(u32::MAX)), 0, MAX_AMOUNT),
+            (fixed(Unit::Day), 14, (1 << 50) - 1),
+            (fixed(Unit::Week), 12, MAX_AMOUNT),
+            (fixed(Unit::Month { start_day: 1 }), 9, MAX_AMOUNT),
+            (Window::Held, 0, MAX_AMOUNT),
+            (Window::Rolling { nanos: 1 }, 0, MAX_AMOUNT),
+        ] {
+            assert_eq!(window.amount_bits(), 64 - number_bits, "{window:?}");
+            assert_eq!(window.max_amount(), max, "{window:?}");
+        }
+        // In bits: the periods of 30 years fit the number.
+        for length in [1u64, 7, 60, 300, 3600, 86_400] {
+            let bits = 64 - fixed(Unit::Seconds(length as u32)).amount_bits();
+            assert!(THIRTY_YEARS / length <= 1 << bits && THIRTY_YEARS / length > 1 << (bits - 1), "{length}");
+        }
     }
 }

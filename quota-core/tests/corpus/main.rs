@@ -3,6 +3,7 @@
 //! The runners are thin, so that other languages run the same files. A file of a kind without a runner, a case that
 //! no runner counted, or fewer cases than `COUNT` says, fails.
 
+mod config;
 mod estimate;
 mod price;
 mod respond;
@@ -14,11 +15,11 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 231;
+const COUNT: usize = 396;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
-const RUNNERS: &[(&str, Runner)] = &[("estimate", estimate::run), ("price", price::run), ("respond", respond::run), ("tokens", tokens::run), ("usage", usage::run)];
+const RUNNERS: &[(&str, Runner)] = &[("config", config::run), ("estimate", estimate::run), ("price", price::run), ("respond", respond::run), ("tokens", tokens::run), ("usage", usage::run)];
 
 #[test]
 fn corpus() {

@@ -1,0 +1,155 @@
+//! Doubts: what a policy allows and probably does not mean.
+//!
+//! Floor 1. Invariant: a doubt never changes what is compiled.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::document::{Bundle, Document};
+use super::error::{ErrorKind, MAX_ERRORS, Origin, PolicyError};
+use super::plan::{Limit, OnExceed, Plan, TenantPlan, UnknownPrice};
+use crate::units::Meter;
+
+/// The warnings of a policy, in the order of the text, at most [`MAX_ERRORS`]; `unlisted` says that the price list has
+/// not been read.
+pub(crate) fn warnings(document: &Document, plan: &Plan, unlisted: bool) -> Vec<PolicyError> {
+    let mut doubts = Vec::new();
+    if let Some(file) = document.price_list.as_ref().filter(|_| unlisted) {
+        let message = format!("`{}` is not read, for the policy came as a text; hand over its prices", file.value);
+        doubts.push(file.at.error(ErrorKind::NoEffect, message));
+    }
+    tenants(document, plan, &mut doubts);
+    unpriced(document, plan, &mut doubts);
+    labels(document, plan, &mut doubts);
+    degrading(document, plan, &mut doubts);
+    for doc in &document.overrides {
+        if let (Some(operator), Some(approver)) = (&doc.operator, &doc.approver)
+            && operator.value == approver.value
+        {
+            doubts.push(approver.at.error(ErrorKind::NoEffect, "the approver is the operator"));
+        }
+    }
+    if document.tenants.is_empty() {
+        doubts.push(Origin::default().error(ErrorKind::Missing, "no tenants: every request is refused"));
+    }
+    doubts.sort_by_key(|doubt| (doubt.line, doubt.column));
+    doubts.truncate(MAX_ERRORS);
+    doubts
+}
+
+/// Limits that hold for a tenant whatever the model: everybody's, its own, its users', its cost centre's.
+fn across_models<'p>(plan: &'p Plan, tenant: &'p TenantPlan) -> impl Iterator<Item = &'p Limit> {
+    let center = tenant.cost_center.as_ref().and_then(|center| plan.cost_centers.get(center));
+    plan.global.iter().chain(&tenant.limits).chain(&tenant.users).chain(center.into_iter().flatten())
+}
+
+/// Limits of a model over all tenants, an alias's upstream's.
+fn of_model<'p>(plan: &'p Plan, name: &str) -> &'p [Limit] {
+    let Some(model) = plan.models.get(name) else { return &[] };
+    let model = model.upstream.as_ref().and_then(|upstream| plan.models.get(upstream)).unwrap_or(model);
+    &model.limits
+}
+
+fn tenants(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+    for (name, _) in &document.tenants {
+        let Some(tenant) = plan.tenants.get(&name.value) else { continue };
+        if tenant.models.is_empty() && tenant.any_model.is_none() {
+            doubts.push(
+                name.at.error(ErrorKind::NoEffect, "the tenant may use no model; `models: {\"*\": {}}` allows all"),
+            );
+            continue;
+        }
+        if across_models(plan, tenant).next().is_some() {
+            continue;
+        }
+        let any = tenant.any_model.iter().filter(|model| model.limits.is_empty()).map(|_| "*");
+        let named =
+            tenant.models.iter().filter(|(name, model)| model.limits.is_empty() && of_model(plan, name).is_empty());
+        if let Some(model) = named.map(|(name, _)| &**name).chain(any).min() {
+            doubts
+                .push(name.at.error(ErrorKind::Unlimited, format!("nothing limits the tenant on the model `{model}`")));
+        }
+    }
+}
+
+/// Models without a price that a money limit holds for, each told once.
+fn unpriced(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+    let effect = match plan.unknown_price {
+        UnknownPrice::Deny => "its requests are refused",
+        UnknownPrice::Ceiling => "the dearest price of the policy is reckoned with",
+        UnknownPrice::Shadow => "it counts as nothing",
+    };
+    let money = |limit: &Limit| limit.meter == Meter::Money;
+    let mut told: HashSet<Arc<str>> = HashSet::new();
+    for (name, _) in &document.tenants {
+        let Some(tenant) = plan.tenants.get(&name.value) else { continue };
+        let everywhere = across_models(plan, tenant).chain(tenant.apps.values().flatten());
+        let everywhere = everywhere.chain(tenant.keys.values().flatten()).any(money);
+        let mut models: Vec<_> = tenant.models.iter().collect();
+        models.sort_by_key(|(name, _)| *name);
+        for (model, own) in models {
+            let priced = plan.models.get(model).is_none_or(|model| model.price.is_some());
+            let limited = everywhere || own.limits.iter().chain(of_model(plan, model)).any(money);
+            if !priced && limited && told.insert(model.clone()) {
+                let message = format!("a money limit holds for the model `{model}`, which has no price: {effect}");
+                doubts.push(name.at.error(ErrorKind::NoPrice, message));
+            }
+        }
+    }
+}
+
+/// Tiers and priorities that are only labels although the document has plans or queues, or could have.
+fn labels(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+    let plans: HashSet<&str> = document.plans.iter().flatten().map(|(name, _)| &*name.value).collect();
+    let mut priority = |bundle: &Bundle| {
+        if let Some(priority) = bundle.priority.as_ref().filter(|priority| !plan.lanes.contains_key(&priority.value)) {
+            let message = format!("`queues` has no lane `{}`, so the priority is only a label", priority.value);
+            doubts.push(priority.at.error(ErrorKind::NoEffect, message));
+        }
+    };
+    priority(&document.defaults);
+    document.plans.iter().flatten().for_each(|(_, bundle)| priority(bundle));
+    document.tenants.iter().for_each(|(_, tenant)| priority(&tenant.own));
+    if document.plans.is_some() {
+        for tier in document.tenants.iter().filter_map(|(_, tenant)| tenant.tier.as_ref()) {
+            if !plans.contains(&*tier.value) {
+                let message = format!("no plan `{}`, so the tier is only a label", tier.value);
+                doubts.push(tier.at.error(ErrorKind::NoEffect, message));
+            }
+        }
+    }
+}
+
+/// Limits that degrade where there are no steps, and steps that no limit calls for.
+fn degrading(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+    let mut soft: HashSet<&str> = HashSet::new();
+    let mut degrades: HashMap<&str, bool> = HashMap::new();
+    for limit in all_limits(plan) {
+        if limit.soft.is_some() {
+            soft.insert(&limit.name);
+        }
+        *degrades.entry(&limit.name).or_default() |= limit.on_exceed == OnExceed::Degrade;
+    }
+    if plan.degrade.is_empty()
+        && let Some(limit) = degrades.iter().filter(|(_, degrades)| **degrades).map(|(name, _)| *name).min()
+    {
+        let message = format!("`{limit}` degrades, but `degrade` has no steps, so it refuses");
+        doubts.push(Origin::default().error(ErrorKind::NoEffect, message));
+    }
+    for (doc, step) in document.degrade.iter().zip(&plan.degrade) {
+        if let Some(name) = step.when_soft.as_ref().filter(|name| !soft.contains(&***name)) {
+            let at = doc.soft.as_ref().map_or(&doc.at, |soft| &soft.at);
+            doubts.push(at.error(ErrorKind::NoEffect, format!("no limit `{name}` has a soft amount")));
+        }
+    }
+}
+
+fn all_limits(plan: &Plan) -> impl Iterator<Item = &Limit> {
+    let tenants = plan.tenants.values().flat_map(|tenant| {
+        let models = tenant.models.values().chain(&tenant.any_model).flat_map(|model| &model.limits);
+        let apps = tenant.apps.values().chain(tenant.keys.values()).flatten();
+        tenant.limits.iter().chain(&tenant.users).chain(models).chain(apps)
+    });
+    let models = plan.models.values().flat_map(|model| &model.limits);
+    plan.global.iter().chain(plan.cost_centers.values().flatten()).chain(models).chain(tenants)
+}
