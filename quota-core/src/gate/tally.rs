@@ -149,6 +149,7 @@ impl Tally {
         // ORDERING: relaxed throughout; the histogram is a statistic, and a count that is lost while another thread
         // halves the buckets changes it by less than its own error.
         self.outputs[history::bucket_of(output)].fetch_add(1, Ordering::Relaxed);
+        // ORDERING: relaxed, as above.
         let learned = self.learned.fetch_add(1, Ordering::Relaxed) + 1;
         if learned % RELEARN_EVERY != 0 {
             return;
@@ -156,11 +157,13 @@ impl Tally {
         let mut buckets: [u32; BUCKETS] = std::array::from_fn(|i| self.outputs[i].load(Ordering::Relaxed));
         let total: u64 = buckets.iter().map(|count| *count as u64).sum();
         if let Some(p95) = history::p95(&buckets) {
+            // ORDERING: relaxed, as above.
             self.p95.store(p95 + 1, Ordering::Relaxed);
         }
         if total >= history::HALVE_AT {
             history::halve(&mut buckets);
             for (bucket, count) in self.outputs.iter().zip(buckets) {
+                // ORDERING: relaxed, as above.
                 bucket.store(count, Ordering::Relaxed);
             }
         }

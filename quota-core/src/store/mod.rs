@@ -14,7 +14,7 @@ use crate::account::{Account, Bound, Column, Lineup};
 use crate::lease::{Cause, End, EndError, LeaseId, Record, Terms};
 use crate::meter::{At, Wait};
 use crate::time::{Now, Period};
-use crate::units::{Amounts, Meter};
+use crate::units::Amounts;
 use crate::usage::Usage;
 
 /// What one limit is asked for.
