@@ -240,7 +240,7 @@ pub enum End {
     /// With the provider's figures, priced.
     Settle {
         /// The figures.
-        usage: Usage,
+        usage: Box<Usage>,
         /// What they come to per meter.
         amounts: Amounts,
         /// Their exact cost.
@@ -360,7 +360,7 @@ impl Record {
             }
             (State::Held | State::Unresolved(_), End::Settle { usage, amounts, cost }) => {
                 let late = !matches!(self.state, State::Held);
-                next(settled(Some(usage.clone()), *amounts, *cost, late))
+                next(settled(Some((**usage).clone()), *amounts, *cost, late))
             }
             (State::Unresolved(_), End::Assume) => {
                 next(settled(None, self.held_amounts(), self.claim.terms.worst_cost, true))

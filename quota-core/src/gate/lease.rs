@@ -223,7 +223,7 @@ pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     }
     let cost = terms.price.as_ref().map(|price| price.exact(&usage)).unwrap_or_default();
     let amounts = usage.amounts(cost.to_usd());
-    End::Settle { usage, amounts, cost }
+    End::Settle { usage: Box::new(usage), amounts, cost }
 }
 
 /// The ending of a record by what the upstream's answer came to.

@@ -151,7 +151,7 @@ impl Tally {
         self.outputs[history::bucket_of(output)].fetch_add(1, Ordering::Relaxed);
         // ORDERING: relaxed, as above.
         let learned = self.learned.fetch_add(1, Ordering::Relaxed) + 1;
-        if learned % RELEARN_EVERY != 0 {
+        if !learned.is_multiple_of(RELEARN_EVERY) {
             return;
         }
         let mut buckets: [u32; BUCKETS] = std::array::from_fn(|i| self.outputs[i].load(Ordering::Relaxed));

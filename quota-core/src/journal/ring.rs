@@ -61,7 +61,7 @@ impl Journal for Ring {
                 break old;
             }
             shard += 1;
-            if (shard - seq as usize) % SHARDS == 0 {
+            if (shard - seq as usize).is_multiple_of(SHARDS) {
                 backoff.snooze();
             }
         };

@@ -74,9 +74,9 @@ impl Default for Memory {
 
 /// Why a choice was not taken.
 enum Miss {
-    Short(Lacks),
+    Short(Box<Lacks>),
     /// A taking failed though its check had passed: what it lacked then.
-    Raced(Lack),
+    Raced(Box<Lack>),
     /// An account belongs to another scope now.
     Stale,
     /// More open leases on one row than it can count.
@@ -113,7 +113,7 @@ impl Memory {
                     }
                     Err(Miss::Short(short)) => {
                         let stop = !choices[at].yields_to_next(&short);
-                        lacks.push(short);
+                        lacks.push(*short);
                         if stop {
                             break;
                         }
@@ -158,7 +158,7 @@ impl Memory {
                     choice.terms.lineup = self.rebind(&choice.terms.lineup, now).map_err(|_| Miss::Stale)?;
                 }
                 Err(Miss::Raced(_)) if tried < RETRIES => tried += 1,
-                Err(Miss::Raced(lack)) => return Err(Miss::Short(SmallVec::from_iter([lack]))),
+                Err(Miss::Raced(lack)) => return Err(Miss::Short(Box::new(SmallVec::from_iter([*lack])))),
                 other => return other,
             }
         }
@@ -176,7 +176,7 @@ impl Memory {
             };
             lacks.extend(asks(lineup, choice, span).filter_map(short));
         }
-        if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(lacks)) }
+        if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(Box::new(lacks))) }
     }
 
     /// Takes row by row; on failure everything taken is undone.
@@ -306,7 +306,7 @@ impl Memory {
         // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
         let holds = match self.try_choice(&mut choice, now) {
             Ok(holds) => holds,
-            Err(Miss::Short(lacks)) => return Extended::Short(lacks),
+            Err(Miss::Short(lacks)) => return Extended::Short(*lacks),
             Err(_) => return Extended::Unavailable,
         };
         let added: Vec<Hold> = holds.iter().copied().filter(|hold| hold.amount > 0).collect();
@@ -452,7 +452,7 @@ fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Hold
             bound.rule.charge(*word, amount, &moment)
         } else {
             let used = bound.rule.read(*word, &moment).used;
-            let lack = |wait| Miss::Raced(Lack { limit, used, asked: amount, wait, soft: false });
+            let lack = |wait| Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }));
             bound.rule.take(*word, amount, &moment).map_err(lack)?
         };
         *word = taken.word;

@@ -118,7 +118,7 @@ impl Rows {
                 return Spare { slot, buffer };
             }
             tried += 1;
-            if tried % self.spares.len() == 0 {
+            if tried.is_multiple_of(self.spares.len()) {
                 crate::sync::pause(&backoff);
             }
         }
