@@ -111,7 +111,8 @@ fn labels(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
     document.plans.iter().flatten().for_each(|(_, bundle)| priority(bundle));
     document.tenants.iter().for_each(|(_, tenant)| priority(&tenant.own));
     if document.plans.is_some() {
-        for tier in document.tenants.iter().filter_map(|(_, tenant)| tenant.tier.as_ref()) {
+        let planless = document.tenants.iter().filter(|(_, tenant)| tenant.plan.is_none());
+        for tier in planless.filter_map(|(_, tenant)| tenant.tier.as_ref()) {
             if !plans.contains(&*tier.value) {
                 let message = format!("no plan `{}`, so the tier is only a label", tier.value);
                 doubts.push(tier.at.error(ErrorKind::NoEffect, message));

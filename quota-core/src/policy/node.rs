@@ -159,6 +159,10 @@ impl Tree {
             if plain && matches!(text, "" | "~") {
                 return Err((at, ErrorKind::Syntax, "a key that is empty".into()));
             }
+            if plain && text == "<<" {
+                // Read as a name, it would make a tenant or a model of what was meant as a copy.
+                report.add(&open.origin.key(text, at), ErrorKind::Syntax, "merge keys are not read; an alias is");
+            }
             if !open.keys.insert(text.to_owned()) {
                 report.add(&open.origin.key(text, at), ErrorKind::Duplicate, "the key is there twice");
             }
@@ -313,6 +317,7 @@ mod tests {
             ("a: &x [*x]\n", "an alias inside of what it stands for"),
             ("a: [1\n", "p:2:1"),
             ("a: *b\n", "p:1:4"),
+            ("a: &x {b: 1}\nc: {<<: *x}\n", "p:2:5 c.<<: merge keys are not read"),
         ] {
             let told = fault(text);
             assert!(told.contains(want), "{text:?}: {told}");
