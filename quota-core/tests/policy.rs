@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use quota_core::policy::plan::{Hold, Limit, OnExceed, Window};
 use quota_core::policy::price::PriceClass;
 use quota_core::policy::price_list::PriceList;
-use quota_core::policy::{ErrorKind, Policy};
+use quota_core::policy::{ErrorKind, MAX_OVERRIDES, Policy};
 use quota_core::time::parse_instant;
 use quota_core::units::Usd;
 use serde_json::Value;
@@ -218,6 +218,25 @@ fn what_a_plan_repeats_for_its_tenants_is_bounded() {
     let errors = Policy::from_yaml(&text).unwrap_err();
     assert_eq!(errors.errors.len(), 1);
     assert_eq!(errors.errors[0].kind, ErrorKind::TooLarge);
+}
+
+#[test]
+fn one_scope_has_bounded_windows_and_one_limit_bounded_overrides() {
+    let window = |i| format!("{{name: w{i}, meter: requests, seconds: 9, hard: 1}}");
+    let policy = |windows: usize, overrides: usize| {
+        let windows: Vec<String> = (0..windows).map(window).collect();
+        let raise = "{tenant: a, operator: o, reason: r, starts: 2026-01-01, expires: 2026-01-02, rpm: 9}";
+        let overrides = vec![raise; overrides].join(",");
+        let text = format!(
+            "tenants: {{a: {{rpm: 1, models: [m], windows: [{}]}}}}\noverrides: [{overrides}]",
+            windows.join(",")
+        );
+        Policy::from_yaml(&text).map_err(|errors| errors.errors.iter().map(|e| (e.kind, e.path.clone())).collect())
+    };
+    assert!(policy(64, MAX_OVERRIDES).is_ok());
+    let many: Vec<_> = policy(65, MAX_OVERRIDES + 1).unwrap_err();
+    let want = [(ErrorKind::TooLarge, "tenants.a.windows".into()), (ErrorKind::TooLarge, "overrides[64].rpm".into())];
+    assert_eq!(many, want);
 }
 
 /// Keys of every record of the schema, to make documents that get past the first look.

@@ -20,6 +20,7 @@ pub(crate) fn warnings(document: &Document, plan: &Plan, unlisted: bool) -> Vec<
     }
     tenants(document, plan, &mut doubts);
     unpriced(document, plan, &mut doubts);
+    ceilings(document, plan, &mut doubts);
     labels(document, plan, &mut doubts);
     degrading(document, plan, &mut doubts);
     for doc in &document.overrides {
@@ -68,6 +69,31 @@ fn tenants(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
         if let Some(model) = named.map(|(name, _)| &**name).chain(any).min() {
             doubts
                 .push(name.at.error(ErrorKind::Unlimited, format!("nothing limits the tenant on the model `{model}`")));
+        }
+    }
+}
+
+/// Ceilings of tenants that a model's own make meaningless.
+fn ceilings(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+    for (name, tenant) in &document.tenants {
+        for (model, own) in &tenant.own.models {
+            let Some(of_model) = plan.models.get(&model.value).map(|model| model.ceilings) else { continue };
+            let pairs = [
+                (&own.ceilings.context, of_model.context),
+                (&own.ceilings.input, of_model.input.or(of_model.context)),
+                (&own.ceilings.output, of_model.output.or(of_model.context)),
+            ];
+            for (written, of_model) in pairs {
+                if let (Some(written), Some(of_model)) = (written, of_model)
+                    && written.value > of_model
+                {
+                    let message = format!(
+                        "{} is above the model's own {of_model}, which holds for `{}`",
+                        written.value, name.value
+                    );
+                    doubts.push(written.at.error(ErrorKind::NoEffect, message));
+                }
+            }
         }
     }
 }
