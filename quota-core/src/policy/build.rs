@@ -15,6 +15,9 @@ use crate::units::Meter;
 /// The most limits and models of tenants that a document compiles into.
 pub const MAX_COMPILED: usize = 2_000_000;
 
+/// The most overrides of one limit: they are looked through at an admission.
+pub const MAX_OVERRIDES: usize = 64;
+
 /// Builds limits; calendars of the same unit and zone are shared.
 #[derive(Debug, Default)]
 pub(crate) struct Builder {
@@ -135,6 +138,11 @@ pub(crate) fn override_limit(limit: &mut Limit, doc: &LimitDoc, (starts, expires
     let most = limit.window.max_amount();
     for amount in [Some(hard), doc.burst.as_ref()].into_iter().flatten() {
         fits(limit.meter, amount, most, report);
+    }
+    if limit.overrides.len() == MAX_OVERRIDES {
+        let message = format!("more than {MAX_OVERRIDES} overrides of one limit; those that have ended can go");
+        report.add(&doc.at, ErrorKind::TooLarge, message);
+        return;
     }
     let usual = if limit.burst == limit.hard { hard.value } else { limit.burst };
     let burst = burst(doc, &limit.window, hard.value, doc.burst.as_ref(), usual, report);

@@ -92,10 +92,10 @@ impl<'d, 'r> Compiler<'d, 'r> {
         let centers = document.cost_centers.iter().flatten();
         let cost_centers = centers.map(|(name, scope)| (name.value.clone(), self.scope(scope))).collect();
         self.check_bundle(&document.defaults);
-        self.check_layers(&[]);
+        self.check_layers(None);
         for (name, bundle) in document.plans.iter().flatten() {
             self.check_bundle(bundle);
-            self.check_layers(&[name]);
+            self.check_layers(Some(&name.value));
         }
         let mut tenants = HashMap::with_capacity(document.tenants.len());
         for (name, tenant) in &document.tenants {
@@ -154,8 +154,8 @@ impl<'d, 'r> Compiler<'d, 'r> {
     }
 
     /// Builds what defaults and a plan say, so that a plan is checked before a tenant has it.
-    fn check_layers(&mut self, plan: &[&'d Name]) {
-        let layers: Vec<Layer<'d>> = self.layers(plan.first().map(|name| &*name.value)).cloned().collect();
+    fn check_layers(&mut self, plan: Option<&str>) {
+        let layers: Vec<Layer<'d>> = self.layers(plan).cloned().collect();
         let layers: Vec<&Layer<'d>> = layers.iter().collect();
         let zone = self.zone(&layers);
         self.common(&layers, &zone, Purpose::Check);
@@ -372,9 +372,6 @@ impl<'d, 'r> Compiler<'d, 'r> {
         }
         if let Some(price) = &model.price {
             no(&price.at, ErrorKind::Conflict, format!("an alias has the price of `{}`", upstream.value));
-        }
-        for limit in &model.scope.limits {
-            no(&limit.at, ErrorKind::Conflict, format!("an alias shares the limits of `{}`", upstream.value));
         }
         Some(found)
     }

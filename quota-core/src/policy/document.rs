@@ -347,7 +347,7 @@ fn key(f: &mut Fields<'_>) -> Option<KeyDoc> {
 
 /// A SHA-256 in hex. Its text is never shown: it may be a key that somebody took for its digest.
 fn digest(c: Cursor<'_>) -> Option<Spanned<[u8; 32]>> {
-    let shape = serde_json::json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" });
+    let shape = || serde_json::json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" });
     c.scalar(shape, "64 hex digits", |text| {
         let mut digest = [0; 32];
         let nibble = |byte: u8| (byte as char).to_digit(16).map(|n| n as u8);

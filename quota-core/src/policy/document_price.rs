@@ -86,7 +86,7 @@ fn classes(f: &mut Fields<'_>, mut set: impl FnMut(PriceClass, &str, Per) -> Res
         };
         let mut wrong = false;
         let read = f.get(key, about, |c| {
-            let shape = json!({ "anyOf": [{ "type": "number", "minimum": 0 }, { "type": "string" }] });
+            let shape = || json!({ "anyOf": [{ "type": "number", "minimum": 0 }, { "type": "string" }] });
             let value = c.scalar(shape, "a price in USD", |text| set(class, text, per).map_err(|why| why.to_string()));
             wrong = value.is_none();
             value

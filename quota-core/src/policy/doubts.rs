@@ -20,6 +20,7 @@ pub(crate) fn warnings(document: &Document, plan: &Plan, unlisted: bool) -> Vec<
     }
     tenants(document, plan, &mut doubts);
     unpriced(document, plan, &mut doubts);
+    ceilings(document, plan, &mut doubts);
     labels(document, plan, &mut doubts);
     degrading(document, plan, &mut doubts);
     for doc in &document.overrides {
@@ -43,11 +44,11 @@ fn across_models<'p>(plan: &'p Plan, tenant: &'p TenantPlan) -> impl Iterator<It
     plan.global.iter().chain(&tenant.limits).chain(&tenant.users).chain(center.into_iter().flatten())
 }
 
-/// Limits of a model over all tenants, an alias's upstream's.
-fn of_model<'p>(plan: &'p Plan, name: &str) -> &'p [Limit] {
-    let Some(model) = plan.models.get(name) else { return &[] };
-    let model = model.upstream.as_ref().and_then(|upstream| plan.models.get(upstream)).unwrap_or(model);
-    &model.limits
+/// Limits of a model over all tenants: its own, and for an alias its upstream's too.
+fn of_model<'p>(plan: &'p Plan, name: &str) -> impl Iterator<Item = &'p Limit> + use<'p> {
+    let model = plan.models.get(name);
+    let upstream = model.and_then(|model| plan.models.get(model.upstream.as_ref()?));
+    model.into_iter().chain(upstream).flat_map(|model| &model.limits)
 }
 
 fn tenants(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
@@ -64,10 +65,35 @@ fn tenants(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
         }
         let any = tenant.any_model.iter().filter(|model| model.limits.is_empty()).map(|_| "*");
         let named =
-            tenant.models.iter().filter(|(name, model)| model.limits.is_empty() && of_model(plan, name).is_empty());
+            tenant.models.iter().filter(|(name, model)| model.limits.is_empty() && of_model(plan, name).next().is_none());
         if let Some(model) = named.map(|(name, _)| &**name).chain(any).min() {
             doubts
                 .push(name.at.error(ErrorKind::Unlimited, format!("nothing limits the tenant on the model `{model}`")));
+        }
+    }
+}
+
+/// Ceilings of tenants that a model's own make meaningless.
+fn ceilings(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+    for (name, tenant) in &document.tenants {
+        for (model, own) in &tenant.own.models {
+            let Some(of_model) = plan.models.get(&model.value).map(|model| model.ceilings) else { continue };
+            let pairs = [
+                (&own.ceilings.context, of_model.context),
+                (&own.ceilings.input, of_model.input.or(of_model.context)),
+                (&own.ceilings.output, of_model.output.or(of_model.context)),
+            ];
+            for (written, of_model) in pairs {
+                if let (Some(written), Some(of_model)) = (written, of_model)
+                    && written.value > of_model
+                {
+                    let message = format!(
+                        "{} is above the model's own {of_model}, which holds for `{}`",
+                        written.value, name.value
+                    );
+                    doubts.push(written.at.error(ErrorKind::NoEffect, message));
+                }
+            }
         }
     }
 }
@@ -111,7 +137,8 @@ fn labels(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
     document.plans.iter().flatten().for_each(|(_, bundle)| priority(bundle));
     document.tenants.iter().for_each(|(_, tenant)| priority(&tenant.own));
     if document.plans.is_some() {
-        for tier in document.tenants.iter().filter_map(|(_, tenant)| tenant.tier.as_ref()) {
+        let planless = document.tenants.iter().filter(|(_, tenant)| tenant.plan.is_none());
+        for tier in planless.filter_map(|(_, tenant)| tenant.tier.as_ref()) {
             if !plans.contains(&*tier.value) {
                 let message = format!("no plan `{}`, so the tier is only a label", tier.value);
                 doubts.push(tier.at.error(ErrorKind::NoEffect, message));

@@ -87,7 +87,7 @@ pub struct PolicyError {
 }
 
 impl fmt::Display for PolicyError {
-    /// `12:5 tenants.acme.rmp: unknown key; did you mean ‘rpm’?`, with back quotes.
+    /// Line, column, path and message: `12:5 tenants.acme.rmp: unknown key`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line > 0 {
             write!(f, "{}:{} ", self.line, self.column)?;

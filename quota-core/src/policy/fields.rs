@@ -285,13 +285,13 @@ impl<'a> Cursor<'a> {
     /// A scalar whose text `parse` understands; `want` says in a message what is allowed.
     pub(crate) fn scalar<T>(
         self,
-        shape: Value,
+        shape: impl FnOnce() -> Value,
         want: &str,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<Spanned<T>> {
         match self.side {
             Side::Describe(schema, _) => {
-                *schema = shape;
+                *schema = shape();
                 None
             }
             Side::Read(node, report) => {
@@ -312,7 +312,7 @@ impl<'a> Cursor<'a> {
 
     /// Free text that is not empty, at most `max` bytes.
     pub(crate) fn text(self, max: usize) -> Option<Name> {
-        let shape = json!({ "type": ["string", "number"], "minLength": 1, "maxLength": max });
+        let shape = || json!({ "type": ["string", "number"], "minLength": 1, "maxLength": max });
         self.scalar(shape, "text", |text| match text.len() {
             0 => Err("the text is empty; leave the key out, or say `null`, if it is not set".into()),
             n if n > max => Err(format!("{n} bytes; at most {max} are allowed")),
@@ -322,7 +322,7 @@ impl<'a> Cursor<'a> {
 
     /// A name, as the keys of tables are.
     pub(crate) fn name(self) -> Option<Name> {
-        let shape = json!({ "type": ["string", "number"], "minLength": 1, "maxLength": MAX_NAME });
+        let shape = || json!({ "type": ["string", "number"], "minLength": 1, "maxLength": MAX_NAME });
         self.scalar(shape, "a name", |text| check_name(text).map(|()| text.into()))
     }
 
@@ -344,10 +344,12 @@ impl<'a> Cursor<'a> {
     /// A whole number in a range.
     pub(crate) fn count(self, range: RangeInclusive<u64>) -> Option<Spanned<u64>> {
         let (low, high) = range.into_inner();
-        let shape = json!({ "anyOf": [
+        let shape = || {
+            json!({ "anyOf": [
             { "type": "integer", "minimum": low, "maximum": high },
             { "type": "string", "pattern": NUMBER },
-        ] });
+        ] })
+        };
         self.scalar(shape, "a whole number", |text| match parse_decimal(text, 0) {
             Ok(n) if (low as u128..=high as u128).contains(&n) => Ok(n as u64),
             Ok(_) => Err(format!("{} is out of range; {low} to {high} is allowed", shorten(text))),
@@ -359,10 +361,12 @@ impl<'a> Cursor<'a> {
     /// Money in USD, exact to 1e-8.
     pub(crate) fn usd(self) -> Option<Spanned<u64>> {
         let most = MAX_AMOUNT / Usd::UNITS;
-        let shape = json!({ "anyOf": [
+        let shape = || {
+            json!({ "anyOf": [
             { "type": "number", "minimum": 0, "maximum": most },
             { "type": "string", "pattern": NUMBER },
-        ] });
+        ] })
+        };
         self.scalar(shape, "an amount of USD", |text| match text.parse::<Usd>() {
             Ok(usd) => Ok(usd.units()),
             Err(why) => Err(format!(
@@ -374,7 +378,7 @@ impl<'a> Cursor<'a> {
 
     /// An instant in Unix nanoseconds.
     pub(crate) fn instant(self) -> Option<Spanned<u64>> {
-        let shape = json!({ "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}" });
+        let shape = || json!({ "type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}" });
         self.scalar(shape, "an RFC 3339 instant", |text| {
             let why = "is not an RFC 3339 instant or a date from 1970 to 2554 (`2027-01-01T00:00:00Z`, `2027-01-01`)";
             parse_instant(text).map_err(|_| format!("`{}` {why}", shorten(text)))
@@ -383,7 +387,7 @@ impl<'a> Cursor<'a> {
 
     /// The name of a time zone that the IANA database has.
     pub(crate) fn zone(self) -> Option<Name> {
-        let shape = json!({ "type": "string", "examples": ["UTC", "Asia/Shanghai"] });
+        let shape = || json!({ "type": "string", "examples": ["UTC", "Asia/Shanghai"] });
         let at = self.at.clone();
         let (found, report) = match self.side {
             Side::Read(Node { kind: Kind::Text(found), .. }, report) => (found, report),

@@ -68,6 +68,8 @@ const BUDGETS: &[Row] = &[
     row("monthly_budget_usd", "monthly_limit_usd", Money, Span::Month, "USD per calendar month"),
 ];
 
+/// The most free windows of one place: a scope's limits are looked through by name, and held in one row.
+const MAX_WINDOWS: usize = 64;
 /// The most seconds of a free window: a year.
 const MAX_WINDOW_SECONDS: u64 = 366 * 86_400;
 
@@ -180,8 +182,19 @@ fn every_limit(f: &mut Fields<'_>) -> Vec<LimitDoc> {
     let rates =
         f.get("rate_limits", "Limits on counts, by their names", |c| c.record("rate_limits", |f| named(f, COUNTS)));
     let budget = f.get("budget", "Limits on money", |c| c.record("budget", budget));
-    let windows = f.get("windows", "Limits over windows of any length", |c| c.list(window));
-    let groups = [rates, budget, windows.map(|windows| windows.into_iter().flatten().collect())];
+    let windows = f.get("windows", "Limits over windows of any length, at most 64", |c| {
+        let at = c.at().clone();
+        c.list(window).map(|windows| (at, windows))
+    });
+    let windows = windows.map(|(at, mut windows)| {
+        if windows.len() > MAX_WINDOWS {
+            let message = format!("{} windows; at most {MAX_WINDOWS} are allowed in one place", windows.len());
+            f.error(&at, ErrorKind::TooLarge, message);
+            windows.truncate(MAX_WINDOWS);
+        }
+        windows.into_iter().flatten().collect()
+    });
+    let groups = [rates, budget, windows];
     for limit in groups.into_iter().flatten().flatten() {
         add(f, limit, &mut found);
     }

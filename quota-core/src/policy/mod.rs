@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub use self::build::MAX_COMPILED;
+pub use self::build::{MAX_COMPILED, MAX_OVERRIDES};
 use self::document::Document;
 pub use self::error::{ErrorKind, MAX_ERRORS, PolicyError, PolicyErrors};
 use self::error::{Origin, Report};

@@ -11,10 +11,13 @@ use super::error::{ErrorKind, Origin, Report, shorten};
 
 /// The longest document, in bytes.
 pub const MAX_BYTES: usize = 16 << 20;
-/// The most values of a document, those that aliases repeat included.
+/// The most values of a document, those that aliases repeat included; 64 bytes of text count as one more.
 pub const MAX_NODES: usize = 1_000_000;
 /// The deepest nesting of a document.
 pub const MAX_DEPTH: usize = 32;
+
+/// Bytes of text that count as a value: an alias may repeat long texts as well as many.
+const BYTES_PER_NODE: usize = 64;
 
 /// A line and a column, both from 1.
 pub(crate) type Place = (u32, u32);
@@ -152,12 +155,15 @@ impl Tree {
         report: &mut Report,
     ) -> Result<(), Fault> {
         let plain = style == ScalarStyle::Plain;
-        if let Some(open) = self.open.last_mut()
-            && matches!(open.node.kind, Kind::Map(_))
-            && open.key.is_none()
-        {
+        if self.awaits_key() {
             if plain && matches!(text, "" | "~") {
                 return Err((at, ErrorKind::Syntax, "a key that is empty".into()));
+            }
+            self.count(text.len() / BYTES_PER_NODE, at)?;
+            let Some(open) = self.open.last_mut() else { return Ok(()) };
+            if plain && text == "<<" {
+                // Read as a name, it would make a tenant or a model of what was meant as a copy.
+                report.add(&open.origin.key(text, at), ErrorKind::Syntax, "merge keys are not read; an alias is");
             }
             if !open.keys.insert(text.to_owned()) {
                 report.add(&open.origin.key(text, at), ErrorKind::Duplicate, "the key is there twice");
@@ -171,8 +177,9 @@ impl Tree {
             "false" | "False" | "FALSE" if plain => Kind::Flag(false),
             _ => Kind::Text(text.to_owned()),
         };
-        self.count(1, at)?;
-        self.finish(Node { at, kind }, anchor, 1)
+        let size = 1 + text.len() / BYTES_PER_NODE;
+        self.count(size, at)?;
+        self.finish(Node { at, kind }, anchor, size)
     }
 
     fn start(&mut self, kind: Kind, anchor: usize, at: Place) -> Result<(), Fault> {
@@ -313,6 +320,7 @@ mod tests {
             ("a: &x [*x]\n", "an alias inside of what it stands for"),
             ("a: [1\n", "p:2:1"),
             ("a: *b\n", "p:1:4"),
+            ("a: &x {b: 1}\nc: {<<: *x}\n", "p:2:5 c.<<: merge keys are not read"),
         ] {
             let told = fault(text);
             assert!(told.contains(want), "{text:?}: {told}");
@@ -327,6 +335,8 @@ mod tests {
             bomb.push_str(&format!("a{i}: &a{i} [{}]\n", vec![item; 10].join(",")));
         }
         assert!(fault(&bomb).contains("more than 1000000 values"));
+        let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), vec!["*a"; 1000].join(","));
+        assert!(fault(&long).contains("more than 1000000 values"));
         assert!(fault(&"[".repeat(40)).contains("nested deeper than 32"));
         assert_eq!(fault(&"[".repeat(1_000_000)), "p:1:256 recursion limit exceeded");
         assert!(fault(&"{a: ".repeat(40)).contains("nested deeper than 32"));

@@ -318,7 +318,8 @@ pub struct Plan {
     pub keys: HashMap<[u8; 32], Arc<KeyPlan>>,
     /// Lanes by name.
     pub lanes: HashMap<Arc<str>, Arc<LanePlan>>,
-    /// The lane of a request that names none: the first of the document, `interactive` if there is none.
+    /// The lane of a request that names none: the first of the document, `interactive` if there is none. It is always
+    /// among the lanes.
     pub default_lane: Arc<str>,
     /// The steps of degrading, in order.
     pub degrade: Vec<DegradeStep>,

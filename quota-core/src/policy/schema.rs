@@ -8,7 +8,9 @@ use super::{document, fields};
 
 /// The schema of the whole document.
 pub(crate) fn schema() -> Value {
-    let (top, definitions) = fields::describe(document::document);
+    let (top, mut definitions) = fields::describe(document::document);
+    // Any record may be left empty, but not all of the document.
+    definitions["policy"]["type"] = "object".into();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "quota-core policy",

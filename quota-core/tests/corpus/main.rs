@@ -15,7 +15,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 289;
+const COUNT: usize = 291;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
