@@ -188,7 +188,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             name: "".into(),
             plan: None,
             cost_center: None,
-            weight: strongest().find_map(|bundle| bundle.weight).unwrap_or(1),
+            weight: strongest().find_map(weight).unwrap_or(1),
             lane: self.lane(strongest()),
             limits: self.builder.limits(&limits, zone, purpose, self.report),
             ceilings: ceilings(layers.iter().map(|layer| &layer.bundle.ceilings), self.report),
@@ -438,4 +438,15 @@ fn ceilings<'c>(layers: impl IntoIterator<Item = &'c CeilingsDoc>, report: &mut 
     }
     let value = |ceiling: Option<super::fields::Spanned<u64>>| ceiling.map(|ceiling| ceiling.value);
     Ceilings { context: value(merged.context), input: value(merged.input), output: value(merged.output) }
+}
+
+/// What a layer says of the weight: the number, or the word of its priority. Each word weighs twice the one below it.
+fn weight(bundle: &Bundle) -> Option<u32> {
+    let word = |priority: &Name| match &*priority.value {
+        "high" => Some(4),
+        "medium" => Some(2),
+        "low" => Some(1),
+        _ => None,
+    };
+    bundle.weight.or_else(|| bundle.priority.as_ref().and_then(word))
 }
