@@ -2,9 +2,12 @@
 //!
 //! Floor 3. Invariant: whatever the store, what is decided before and after its one trip is this code.
 
+mod alert;
 mod decision;
+mod freeze;
 mod lease;
 mod prepare;
+mod storm;
 mod tally;
 mod verdict;
 mod view;
@@ -15,7 +18,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+pub use self::alert::Subscriber;
 pub use self::decision::{Decision, Degradation, Offer, Queued};
+pub use self::freeze::{Freeze, Target};
 pub use self::lease::Lease;
 use self::prepare::{Prepared, refusal};
 pub use self::tally::{Counter, Tally};
@@ -60,6 +65,9 @@ struct Shared<S: Store> {
     clock: Arc<dyn Clock>,
     wiring: ArcCell<Wiring>,
     tallies: Tallies,
+    frozen: ArcCell<freeze::Frozen>,
+    storms: storm::Storms,
+    alerts: alert::Alerts,
 }
 
 impl<S: Store> Clone for Gate<S> {
@@ -140,6 +148,9 @@ impl<S: Store> GateBuilder<S> {
             clock: self.clock,
             wiring: ArcCell::new(Arc::new(wiring)),
             tallies: Tallies::default(),
+            frozen: ArcCell::empty(),
+            storms: storm::Storms::new(),
+            alerts: alert::Alerts::default(),
         };
         Gate(Arc::new(Handle { shared: Arc::new(shared) }))
     }
@@ -158,6 +169,10 @@ impl<S: Store> Gate<S> {
     pub fn admit<'a>(&'a self, who: &'a Principal, request: &'a Request) -> S::Answer<'a, Decision<Lease<S>>> {
         let shared = self.shared();
         let now = shared.clock.now();
+        if let Some(wait) = shared.storms.early(who, request, now) {
+            let refusal = refusal(Reason::RetryStorm, Some(who), request, None);
+            return S::ready(shared.reject(Box::new(Refusal { wait: Wait::After(wait), ..*refusal }), now));
+        }
         let prepared = shared.wired(|wiring| prepare::prepare(shared, wiring, who, request, now));
         let Prepared { reservation, rosters } = match prepared {
             Ok(prepared) => prepared,
@@ -169,9 +184,17 @@ impl<S: Store> Gate<S> {
             self.conclude(question, reserved, now)
         });
         S::chain(concluded, move |concluded| match concluded {
-            Ok(decision) => S::ready(decision),
+            Ok(decision) => {
+                if matches!(decision, Decision::Allow(_) | Decision::Degrade(..)) {
+                    shared.storms.admitted(who, request);
+                }
+                S::ready(decision)
+            }
             Err(refused) => {
                 let Refused { refusal, tally } = *refused;
+                if let Wait::After(wait) = refusal.wait {
+                    shared.storms.refused(who, request, wait, now);
+                }
                 let hinted = view::hint(shared, who, request, refusal, now);
                 S::chain(hinted, move |refusal| S::ready(shared.refuse(&tally, refusal, now)))
             }
@@ -193,7 +216,10 @@ impl<S: Store> Gate<S> {
                 let degradation = shared.wired(|wiring| question.degradation(wiring, terms, &lacks));
                 tally(choice).add(if degradation.is_some() { Counter::Degraded } else { Counter::Allowed }, 1);
                 let lease = Lease::new(self.0.clone(), &record, true);
-                shared.journal.append(Event::Admitted(record), now);
+                shared.journal.append(Event::Admitted(record.clone()), now);
+                if question.roster(choice).alerts {
+                    shared.alert(question.roster(choice), &record, now);
+                }
                 Ok(match degradation {
                     Some(degradation) => Decision::Degrade(lease, degradation),
                     None => Decision::Allow(lease),

@@ -63,6 +63,8 @@ pub(super) struct Term {
     pub(super) hold: Hold,
     pub(super) on_exceed: OnExceed,
     pub(super) soft: bool,
+    /// Percentage of the hard amount whose crossing is told.
+    pub(super) alert_percent: Option<u8>,
     /// Place in the wiring's calendars, for a budget.
     calendar: Option<u16>,
     /// Whether the scope is wider than the tenant.
@@ -86,6 +88,8 @@ pub(super) struct Roster {
     /// In the order of the lineup.
     pub(super) terms: Box<[Term]>,
     pub(super) has_money: bool,
+    /// Whether a limit has a soft amount or a percentage to tell of.
+    pub(super) alerts: bool,
     pub(super) tally: Arc<Tally>,
     /// Wall time at which an override starts or ends, so that the roster has to be made anew.
     until: u64,
@@ -255,6 +259,7 @@ impl Wiring {
         let source = upstream.as_ref().or(model.as_ref());
         let price = model.as_ref().and_then(|m| m.price.clone()).or_else(|| source.and_then(|m| m.price.clone()));
         Ok(Roster {
+            alerts: terms.iter().any(|term| term.soft || term.alert_percent.is_some()),
             has_money: bounds.iter().any(|bound| bound.meter == Meter::Money),
             price,
             model_ceilings: merge(model.as_ref().map(|m| m.ceilings), upstream.as_ref().map(|m| m.ceilings)),
@@ -386,6 +391,7 @@ impl<S: Store> Build<'_, S> {
             hold: limit.hold,
             on_exceed: limit.on_exceed,
             soft: limit.soft.is_some(),
+            alert_percent: limit.alert_percent,
             calendar: calendar.map(|at| at as u16),
             shared: scope == Scope::Shared,
             window,

@@ -70,7 +70,8 @@ impl Replayed {
                     *word = bound.rule.correct(*word, hold.mark, hold.amount, to, &at);
                 }
             }
-            Event::Refused(_) | Event::Queued(..) | Event::Loaded(_) => {}
+            // No other event moves an account.
+            _ => {}
         }
     }
 }
