@@ -1,6 +1,7 @@
 //! The rate: a token bucket kept as its theoretical arrival time, in nanoseconds of the engine's clock.
 //!
-//! Floor 1. Invariant: at any moment, what was taken and not given back is at most burst + elapsed × amount / period.
+//! Floor 1. Invariant: at any moment, what was taken and not given back is at most burst + elapsed × amount / period,
+//! to within a 64th of a unit.
 
 use std::time::Duration;
 
@@ -43,6 +44,19 @@ impl Rate {
         }
     }
 
+    /// The moment up to which takings may fill the bucket, seen from `now`.
+    ///
+    /// Costs are rounded up, so where a unit is no whole number of nanoseconds, `burst` single takings come to some
+    /// nanoseconds more than one taking of `burst`. That much is let pass, for a thousand full buckets in a row, and
+    /// never more than a 64th of a unit.
+    fn latest(&self, now: u64) -> u64 {
+        let slack = match self.period.checked_rem(self.amount) {
+            None | Some(0) => 0,
+            Some(_) => self.burst.saturating_mul(1024).min(self.cost(1) / 64),
+        };
+        now.saturating_add(self.cost(self.burst)).saturating_add(slack)
+    }
+
     /// The largest number of units whose cost is at most `time`.
     fn units(&self, time: u64) -> u64 {
         let wide = time as u128 * self.amount as u128 / self.period.max(1) as u128;
@@ -57,7 +71,7 @@ impl Rate {
             return Err(Wait::Never);
         }
         let end = word.max(now).saturating_add(self.cost(n));
-        let latest = now.saturating_add(self.cost(self.burst));
+        let latest = self.latest(now);
         if end <= latest {
             Ok(Taken { word: end, mark: end })
         } else {
@@ -88,7 +102,7 @@ impl Rate {
 
     pub(super) fn read(&self, word: u64, now: u64) -> Reading {
         let burst = self.burst();
-        let latest = now.saturating_add(self.cost(burst));
+        let latest = self.latest(now);
         let start = word.max(now);
         let (used, remaining) = if burst == 0 {
             (0, 0)
@@ -145,6 +159,25 @@ mod tests {
         assert_eq!(rate.take(0, 11, 5), Err(Wait::Never));
         assert!(rate.take(u64::MAX, 10, u64::MAX).is_ok(), "the end of time saturates");
         assert_eq!(Rate::new(1, u64::MAX, 1).take(0, 1, u64::MAX - 1).map(|t| t.word), Ok(u64::MAX));
+    }
+
+    #[test]
+    fn a_unit_that_is_no_whole_number_of_nanoseconds_is_still_a_unit() {
+        for (amount, period) in [(7, 60), (90, 60), (3, 1), (700, 60), (7_000, 60), (999, 1)] {
+            let rate = Rate::new(amount, period * SECOND, amount);
+            let mut word = 0;
+            // The bucket is full again after exactly a period, and again after the next.
+            for now in (0..10).map(|round| (1000 + round * period) * SECOND) {
+                for taken in 0..amount {
+                    assert_eq!(rate.read(word, now).remaining, amount - taken, "{amount} per {period} s");
+                    word = rate.take(word, 1, now).unwrap().word;
+                }
+                assert_eq!(rate.read(word, now).used, amount);
+                assert!(rate.take(word, 1, now).is_err(), "{amount} per {period} s: one more");
+                let debt = rate.correct(word, word, 1, 3, now);
+                assert_eq!(rate.read(debt, now).used, amount + 2, "{amount} per {period} s: debt");
+            }
+        }
     }
 
     #[test]
