@@ -82,10 +82,14 @@ impl Rate {
     /// In shadow the bucket stays empty while demand is above the rate; it does not run up a debt that a limit which
     /// had been enforced would never have seen.
     pub(super) fn charge(&self, word: u64, n: u64, now: u64) -> Taken {
-        let end = word.max(now).saturating_add(self.cost(n));
+        let start = word.max(now);
+        let end = start.saturating_add(self.cost(n));
         let empty = now.saturating_add(self.cost(self.burst)).max(word);
-        let word = end.min(empty);
-        Taken { word, mark: word }
+        if end <= empty {
+            return Taken { word: end, mark: end };
+        }
+        // Only what was taken may be given back.
+        Taken { word: empty, mark: now.saturating_add(empty - start) }
     }
 
     /// A hold is refilled by time whether it is used or not, so only its part that still lies ahead (`mark` is where
@@ -206,6 +210,9 @@ mod tests {
             word = rate.charge(word, 1, 1000 * SECOND).word;
         }
         assert_eq!(word, 1010 * SECOND);
+        // The eleventh took nothing, so undoing it gives nothing back.
+        let eleventh = rate.charge(word, 1, 1000 * SECOND);
+        assert_eq!(rate.correct(eleventh.word, eleventh.mark, 1, 0, 1000 * SECOND), word);
     }
 
     /// The obvious bucket: a level in exact fractions of a unit (numerator over `period`).
