@@ -499,7 +499,9 @@ impl<S: Store> Shared<S> {
     }
 
     fn extension_refused(&self, claim: &Claim, lacks: &[crate::store::Lack], now: Now) -> Box<Refusal> {
-        let shortages = verdict::shortages(&claim.terms.lineup, lacks, |_| false);
+        let limits = claim.terms.lineup.limits();
+        let shared = |limit: u16| !limits[limit as usize].scope.starts_with("tenant:");
+        let shortages = verdict::shortages(&claim.terms.lineup, lacks, shared);
         let (reason, wait) = verdict::worst(&shortages, &claim.terms.lineup, lacks);
         let refusal = Box::new(Refusal { shortages, ..*self.claim_refusal(claim, reason, wait, None) });
         self.note_refusal(&refusal, now);
