@@ -10,7 +10,7 @@ use super::decision::{Decision, Offer, Queued};
 use super::prepare::{Prepared, prepare};
 use super::tally::{Tally, Waiting};
 use super::verdict::Question;
-use super::wiring::{Roster, Wiring, models_of};
+use super::wiring::{ANY_MODEL, Roster, Wiring, models_of};
 use super::{Gate, Shared};
 use crate::account::{Bound, Lineup};
 use crate::meter::At;
@@ -129,7 +129,8 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    /// The state of every limit that applies to a principal, over all models that its tenant names, widest scope first.
+    /// The state of every limit that applies to a principal, over all models that its tenant names (and those that it
+    /// does not, where it may use any), widest scope first.
     /// Limits of scopes that other tenants share are left out unless `operator` asks for them. Empty for a tenant that
     /// the policy does not name, and while the store does not answer.
     pub fn balances(&self, who: &Principal, operator: bool) -> S::Answer<'_, Vec<Balance>> {
@@ -159,7 +160,8 @@ impl<S: Store> Gate<S> {
 
 fn rosters<S: Store>(shared: &Shared<S>, wiring: &Wiring, who: &Principal, now: Now) -> Vec<Arc<Roster>> {
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
-    let models = models_of(tenant);
+    let mut models = models_of(tenant);
+    models.extend(tenant.any_model.is_some().then(|| ANY_MODEL.into()));
     let rosters = models.iter().map(|model| wiring.roster(&shared.store, &shared.tallies, who, model, now));
     rosters.filter_map(Result::ok).collect()
 }
