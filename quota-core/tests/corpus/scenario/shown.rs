@@ -187,7 +187,7 @@ pub fn replayed(gate: &Gate) -> Found {
     let (replayed, now) = (replay(gate.journal()), gate.now());
     let (mut compared, mut differ) = (0, Vec::new());
     let mut check = |lineup: &std::sync::Arc<quota_core::account::Lineup>| {
-        let words = gate.store().read(lineup.clone(), |words| words);
+        let words = gate.store().read(lineup.clone(), |words| words).unwrap_or_default();
         for (bound, word) in lineup.limits().iter().zip(words) {
             let period = match &bound.column.window {
                 Window::Fixed(calendar) => calendar.period(now.wall),
