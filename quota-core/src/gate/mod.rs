@@ -35,7 +35,7 @@ use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::refusal::{Refusal, Wait};
 use crate::request::Request;
-use crate::store::{Ended, Memory, Name, Reserved, Store, Swept};
+use crate::store::{Ended, Lacks, Memory, Name, Reserved, Store, Swept};
 use crate::sync::ArcCell;
 use crate::time::{Clock, Now, Period, SystemClock};
 use crate::units::{Amounts, Meter};
@@ -211,21 +211,8 @@ impl<S: Store> Gate<S> {
         let shared = self.shared();
         let tally = |choice| &question.roster(choice).tally;
         match reserved {
-            Reserved::Taken(record, choice, lacks) => {
-                let terms = &record.claim.terms;
-                let degradation = shared.wired(|wiring| question.degradation(wiring, terms, &lacks));
-                tally(choice).add(if degradation.is_some() { Counter::Degraded } else { Counter::Allowed }, 1);
-                let lease = Lease::new(self.0.clone(), &record, true);
-                shared.journal.append(Event::Admitted(record.clone()), now);
-                if question.roster(choice).alerts {
-                    shared.alert(question.roster(choice), &record, now);
-                }
-                Ok(match degradation {
-                    Some(degradation) => Decision::Degrade(lease, degradation),
-                    None => Decision::Allow(lease),
-                })
-            }
-            Reserved::Open(record) => Ok(Decision::Allow(Lease::new(self.0.clone(), &record, false))),
+            Reserved::Taken(record, choice, lacks) => Ok(self.admitted(&question, &record, choice, &lacks, now)),
+            Reserved::Open(record) => Ok(self.admitted(&question, &record, 0, &[], now)),
             Reserved::Short(lacks) => {
                 let refusal = question.refused(&lacks);
                 let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal));
@@ -244,6 +231,33 @@ impl<S: Store> Gate<S> {
                 let refusal = question.unreserved(&other);
                 Ok(shared.refuse(tally(0), refusal, now))
             }
+        }
+    }
+
+    /// The decision on a lease that is open. The first to meet it owns it, whether its request opened it now or the
+    /// answer to an earlier one was lost.
+    fn admitted(
+        &self,
+        question: &verdict::Question<'_>,
+        record: &Arc<Record>,
+        choice: usize,
+        lacks: &[Lacks],
+        now: Now,
+    ) -> Decision<Lease<S>> {
+        let shared = self.shared();
+        let degradation = shared.wired(|wiring| question.degradation(wiring, &record.claim.terms, lacks));
+        let first = shared.note_admission(record, now);
+        if first {
+            let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
+            question.roster(choice).tally.add(counter, 1);
+            if question.roster(choice).alerts {
+                shared.alert(question.roster(choice), record, now);
+            }
+        }
+        let lease = Lease::new(self.0.clone(), record, first);
+        match degradation {
+            Some(degradation) => Decision::Degrade(lease, degradation),
+            None => Decision::Allow(lease),
         }
     }
 
@@ -448,8 +462,25 @@ impl<S: Store> Shared<S> {
 
     fn swept(&self, swept: Swept, now: Now) {
         for record in swept {
-            self.count(&record);
-            self.journal.append(Event::Ended(record), now);
+            self.note_ending(&record, now);
+        }
+    }
+
+    /// Journals an admission, once whoever meets its lease; tells whether this call did.
+    fn note_admission(&self, record: &Arc<Record>, now: Now) -> bool {
+        let first = record.claim.noted.first();
+        if first {
+            self.journal.append(Event::Admitted(record.clone()), now);
+        }
+        first
+    }
+
+    /// Journals and counts an ending, once whoever meets it; before it the admission, if nobody has met that.
+    fn note_ending(&self, record: &Arc<Record>, now: Now) {
+        if record.noted.first() {
+            self.note_admission(record, now);
+            self.count(record);
+            self.journal.append(Event::Ended(record.clone()), now);
         }
     }
 
@@ -460,15 +491,11 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Journals and counts an ending, unless it repeats one.
+    /// The receipt of an ending, which is journaled unless it has been.
     fn ended(&self, ended: Result<Ended, EndError>, now: Now) -> Result<Receipt, EndError> {
         let Ended { record, repeat } = ended?;
-        let receipt = Receipt::of(&record, repeat);
-        if !repeat {
-            self.count(&record);
-            self.journal.append(Event::Ended(record), now);
-        }
-        Ok(receipt)
+        self.note_ending(&record, now);
+        Ok(Receipt::of(&record, repeat))
     }
 
     /// The present periods of a lease's limits.
@@ -498,7 +525,9 @@ impl<S: Store> Shared<S> {
     }
 
     fn extension_refused(&self, claim: &Claim, lacks: &[crate::store::Lack], now: Now) -> Box<Refusal> {
-        let shortages = verdict::shortages(&claim.terms.lineup, lacks, |_| false);
+        let limits = claim.terms.lineup.limits();
+        let shared = |limit: u16| !limits[limit as usize].scope.starts_with("tenant:");
+        let shortages = verdict::shortages(&claim.terms.lineup, lacks, shared);
         let (reason, wait) = verdict::worst(&shortages, &claim.terms.lineup, lacks);
         let refusal = Box::new(Refusal { shortages, ..*self.claim_refusal(claim, reason, wait, None) });
         self.note_refusal(&refusal, now);

@@ -75,13 +75,12 @@ impl<'a> Question<'a> {
         let lacks: &[Lack] = lacks.get(at).map_or(&[], |lacks| lacks);
         let shortages = shortages(&roster.lineup, lacks, |limit| roster.terms[limit as usize].shared);
         let (reason, wait) = worst(&shortages, &roster.lineup, lacks);
-        let fits = Fits { max_output_tokens: self.largest_output(lacks), models: Vec::new() };
+        let fits = Fits { max_output_tokens: self.largest_output(roster, lacks), models: Vec::new() };
         Box::new(Refusal { wait, shortages, fits, ..*self.blank(reason) })
     }
 
     /// The largest output ceiling that the limits with a shortage leave room for.
-    fn largest_output(&self, lacks: &[Lack]) -> Option<u64> {
-        let roster = self.roster(0);
+    fn largest_output(&self, roster: &Roster, lacks: &[Lack]) -> Option<u64> {
         let input = self.terms.input.reserve;
         let fits = |output: u64| {
             lacks.iter().filter(|lack| !lack.soft).all(|lack| {

@@ -20,7 +20,7 @@ use crate::time::{Calendar, Now, Period};
 use crate::units::Meter;
 
 /// The name of a model's group where the policy does not name the model.
-const ANY_MODEL: &str = "*";
+pub(super) const ANY_MODEL: &str = "*";
 
 /// Rosters remembered before the oldest revision of them all is forgotten at once.
 const MAX_ROSTERS: usize = 1 << 18;

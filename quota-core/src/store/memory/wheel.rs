@@ -16,7 +16,7 @@ const TICK_BITS: u32 = 30;
 
 pub(crate) struct Wheel {
     buckets: Box<[Bucket]>,
-    /// The tick up to which all buckets have been looked at; that tick's own bucket is looked at again. Only grows.
+    /// The tick before which all buckets have been looked at; that tick's own bucket is looked at again. Only grows.
     swept: AtomicU64,
 }
 
@@ -46,8 +46,12 @@ impl Wheel {
 
     /// Files a slot for a deadline.
     pub(crate) fn file(&self, slot: u32, deadline: u64, now: u64) {
-        let (first, last) = (now >> TICK_BITS, (now >> TICK_BITS) + BUCKETS - 1);
-        let mut tick = (deadline >> TICK_BITS).clamp(first, last);
+        let present = now >> TICK_BITS;
+        // ORDERING: relaxed; an older value only files a far deadline nearer, where it is filed again.
+        let swept = self.swept.load(Ordering::Relaxed);
+        // One round from the first bucket that is still to be looked at, so that what is far is not found as overdue.
+        let last = swept.max(present.saturating_sub(BUCKETS - 1)) + BUCKETS - 1;
+        let mut tick = (deadline >> TICK_BITS).clamp(present, last);
         loop {
             let bucket = &self.buckets[(tick % BUCKETS) as usize];
             // ORDERING: release pairs with the acquire swap in `sweep`: the sweeper that takes the bit sees the lease.
@@ -71,14 +75,14 @@ impl Wheel {
         let from = self.swept.load(Ordering::Acquire).max(present.saturating_sub(BUCKETS - 1));
         let mut left = at_most;
         for tick in from..=present {
+            // ORDERING: release, see `file`. A maximum: a slow sweeper does not turn the wheel back.
+            self.swept.fetch_max(tick, Ordering::Release);
             // A bucket whose tick is over is emptied whatever its deadlines: those beyond the horizon are filed again.
             let due_by = if tick == present { now } else { u64::MAX - 1 };
             if !self.sweep_bucket((tick % BUCKETS) as usize, now, due_by, &mut left, &mut look) {
                 return;
             }
         }
-        // ORDERING: release, see `file`. A maximum: a slow sweeper does not turn the wheel back.
-        self.swept.fetch_max(present, Ordering::Release);
     }
 
     /// Whether the bucket was looked at to its end.
@@ -163,6 +167,24 @@ mod tests {
         // Far beyond the horizon, reached by one leap of the clock.
         assert_eq!(due(&wheel, &deadlines, start + 3999 * SECOND, 100), [0u32; 0]);
         assert_eq!(due(&wheel, &deadlines, start + 4000 * SECOND, 100), [900]);
+    }
+
+    #[test]
+    fn a_bounded_look_reaches_everything() {
+        let wheel = Wheel::new(64);
+        let start = 1 << 50;
+        let mut deadlines: HashMap<u32, u64> = (0..10).map(|slot| (slot, start + SECOND)).collect();
+        deadlines.iter().for_each(|(slot, deadline)| wheel.file(*slot, *deadline, start));
+        // Each that is found has a far deadline next, as an unresolved lease has; the looks go on to the others.
+        for turn in 0..5 {
+            let now = start + SECOND + turn * SECOND / 2;
+            let found = due(&wheel, &deadlines, now, 2);
+            assert_eq!(found.len(), 2, "turn {turn}");
+            for slot in found {
+                deadlines.insert(slot, now + 86_400 * SECOND);
+                wheel.file(slot, now + 86_400 * SECOND, now);
+            }
+        }
     }
 
     #[test]
