@@ -54,6 +54,8 @@ pub mod request;
 pub mod respond;
 pub mod store;
 pub(crate) mod sync;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod time;
 pub mod units;
 pub mod usage;

@@ -86,7 +86,8 @@ impl<S: Store> std::fmt::Debug for Gate<S> {
 #[must_use]
 pub struct GateBuilder<S: Store> {
     policy: Policy,
-    store: S,
+    /// Makes the store, so that the usual one takes no memory where another is used.
+    store: Box<dyn FnOnce() -> S + Send>,
     journal: Arc<dyn Journal>,
     estimator: Arc<dyn Estimator>,
     clock: Arc<dyn Clock>,
@@ -102,7 +103,7 @@ impl Gate<Memory> {
     pub fn builder(policy: Policy) -> GateBuilder<Memory> {
         GateBuilder {
             policy,
-            store: Memory::default(),
+            store: Box::new(Memory::default),
             journal: Arc::new(Ring::default()),
             estimator: Arc::new(Standard),
             clock: Arc::new(SystemClock::new()),
@@ -114,7 +115,7 @@ impl<S: Store> GateBuilder<S> {
     /// Keeps accounts and leases in another store.
     pub fn store<T: Store>(self, store: T) -> GateBuilder<T> {
         let GateBuilder { policy, journal, estimator, clock, .. } = self;
-        GateBuilder { policy, store, journal, estimator, clock }
+        GateBuilder { policy, store: Box::new(move || store), journal, estimator, clock }
     }
 
     /// Writes the journal elsewhere.
@@ -142,7 +143,7 @@ impl<S: Store> GateBuilder<S> {
         let wiring = Wiring::new(self.policy.plan().clone(), digest.clone());
         self.journal.append(Event::Loaded(digest), now);
         let shared = Shared {
-            store: self.store,
+            store: (self.store)(),
             journal: self.journal,
             estimator: self.estimator,
             clock: self.clock,
