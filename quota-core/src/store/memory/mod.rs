@@ -15,7 +15,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(not(feature = "testkit"))]
 use self::row::{Rows, Spare, Words};
+/// The rows by themselves, for their benchmark.
+#[cfg(feature = "testkit")]
+#[doc(hidden)]
+pub use self::row::{Rows, Spare, Words};
 use self::slab::Slab;
 use self::table::Table;
 use self::wheel::{Look, Wheel};
