@@ -238,13 +238,11 @@ impl Memory {
         lacks: Vec<Lacks>,
         now: Now,
     ) -> Reserved {
-        let inserted = match self.slab.insert(|id| Record::held(Claim::new(id, terms.clone(), now, holds.clone()))) {
-            Ok(inserted) => inserted,
-            Err(slab::Full) => {
-                self.undo(&terms.lineup, &holds, now);
-                return Reserved::LeasesFull;
-            }
+        let Some(place) = self.slab.place() else {
+            self.undo(&terms.lineup, &holds, now);
+            return Reserved::LeasesFull;
         };
+        let inserted = self.slab.insert(place, |id| Record::held(Claim::new(id, terms, now, holds)));
         let record = inserted.record;
         let requests = self.requests.pin();
         if let Some(forgotten) = inserted.forgotten
@@ -456,8 +454,10 @@ fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Hold
         let taken = if bound.shadow {
             bound.rule.charge(*word, amount, &moment)
         } else {
-            let used = bound.rule.read(*word, &moment).used;
-            let lack = |wait| Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }));
+            let lack = |wait| {
+                let used = bound.rule.read(*word, &moment).used;
+                Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }))
+            };
             bound.rule.take(*word, amount, &moment).map_err(lack)?
         };
         *word = taken.word;
