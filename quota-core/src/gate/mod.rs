@@ -46,6 +46,7 @@ pub struct Gate<S: Store = Memory>(Arc<Handle<S>>);
 struct Refused {
     refusal: Box<Refusal>,
     tally: Arc<Tally>,
+    lane: Arc<str>,
 }
 
 /// What leases keep alive; one a clone of the gate.
@@ -171,9 +172,9 @@ impl<S: Store> Gate<S> {
         S::chain(concluded, move |concluded| match concluded {
             Ok(decision) => S::ready(decision),
             Err(refused) => {
-                let Refused { refusal, tally } = *refused;
+                let Refused { refusal, tally, lane } = *refused;
                 let hinted = view::hint(shared, who, request, refusal, now);
-                S::chain(hinted, move |refusal| S::ready(shared.refuse(&tally, refusal, now)))
+                S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
             }
         })
     }
@@ -191,7 +192,9 @@ impl<S: Store> Gate<S> {
             Reserved::Taken(record, choice, lacks) => {
                 let terms = &record.claim.terms;
                 let degradation = shared.wired(|wiring| question.degradation(wiring, terms, &lacks));
-                tally(choice).add(if degradation.is_some() { Counter::Degraded } else { Counter::Allowed }, 1);
+                let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
+                tally(choice).add(counter, 1);
+                shared.tallies.in_lane(&terms.lane, |tally| tally.add(counter, 1));
                 let lease = Lease::new(self.0.clone(), &record, true);
                 shared.journal.append(Event::Admitted(record), now);
                 Ok(match degradation {
@@ -205,18 +208,25 @@ impl<S: Store> Gate<S> {
                 let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal));
                 match queued {
                     Some(Ok(queued)) => {
-                        tally(0).add(Counter::Queued, 1);
-                        tally(0).refused(refusal.reason);
+                        let count = |tally: &Tally| {
+                            tally.add(Counter::Queued, 1);
+                            tally.refused(refusal.reason);
+                        };
+                        count(tally(0));
+                        shared.tallies.in_lane(&queued.lane, count);
                         shared.journal.append(Event::Queued(Arc::new(*refusal), queued.lane.clone()), now);
                         Ok(Decision::Queue(queued))
                     }
-                    Some(Err(full)) => Ok(shared.refuse(tally(0), full, now)),
-                    None => Err(Box::new(Refused { refusal, tally: tally(0).clone() })),
+                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(0), full, now)),
+                    None => {
+                        let (tally, lane) = (tally(0).clone(), question.lane().clone());
+                        Err(Box::new(Refused { refusal, tally, lane }))
+                    }
                 }
             }
             other => {
                 let refusal = question.unreserved(&other);
-                Ok(shared.refuse(tally(0), refusal, now))
+                Ok(shared.refuse_in(question.lane(), tally(0), refusal, now))
             }
         }
     }
@@ -416,6 +426,14 @@ impl<S: Store> Shared<S> {
         Decision::Reject(refusal)
     }
 
+    fn refuse_in<L>(&self, lane: &Arc<str>, tally: &Tally, refusal: Box<Refusal>, now: Now) -> Decision<L> {
+        self.tallies.in_lane(lane, |tally| {
+            tally.add(Counter::Rejected, 1);
+            tally.refused(refusal.reason);
+        });
+        self.refuse(tally, refusal, now)
+    }
+
     fn note_refusal(&self, refusal: &Refusal, now: Now) {
         self.journal.append(Event::Refused(Arc::new(refusal.clone())), now);
     }
@@ -432,6 +450,7 @@ impl<S: Store> Shared<S> {
         if let Some(tally) = self.tallies.find(terms.principal.tenant(), &terms.group) {
             tally.ended(record);
         }
+        self.tallies.in_lane(&terms.lane, |tally| tally.ended(record));
     }
 
     /// Journals and counts an ending, unless it repeats one.

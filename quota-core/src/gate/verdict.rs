@@ -43,6 +43,11 @@ impl<'a> Question<'a> {
         &self.rosters[choice]
     }
 
+    /// The lane that was asked for.
+    pub(super) fn lane(&self) -> &Arc<str> {
+        &self.terms.lane
+    }
+
     /// A refusal of this request that is not about a limit.
     pub(super) fn blank(&self, reason: Reason) -> Box<Refusal> {
         super::refusal(reason, Some(&self.terms.principal), self.request, None)

@@ -64,8 +64,10 @@ fn tenants(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
             continue;
         }
         let any = tenant.any_model.iter().filter(|model| model.limits.is_empty()).map(|_| "*");
-        let named =
-            tenant.models.iter().filter(|(name, model)| model.limits.is_empty() && of_model(plan, name).next().is_none());
+        let named = tenant
+            .models
+            .iter()
+            .filter(|(name, model)| model.limits.is_empty() && of_model(plan, name).next().is_none());
         if let Some(model) = named.map(|(name, _)| &**name).chain(any).min() {
             doubts
                 .push(name.at.error(ErrorKind::Unlimited, format!("nothing limits the tenant on the model `{model}`")));
