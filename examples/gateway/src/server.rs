@@ -34,6 +34,8 @@ use crate::upstream::Upstream;
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// How many times too large a body may be and still be read to its end.
+const MAX_EXCESS: usize = 4;
 /// The longest idempotency key, in bytes.
 const MAX_IDEMPOTENCY_KEY: usize = 64;
 
@@ -227,25 +229,29 @@ impl Gateway {
 
     /// The whole body, if it is not too large and comes in time.
     async fn read_body(&self, headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Fault> {
-        let too_large = |found: String| {
+        let too_large = |found: usize| {
             let told = format!("The body is too large: {found} bytes; allowed: {}.", self.max_body);
             Fault::new(413, "body_too_large", told)
         };
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if let Some(length) = length.filter(|length| *length > self.max_body as u64) {
-            return Err(too_large(length.to_string()));
-        }
+        let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
         let read = async {
             let mut pieces = body.into_data_stream();
-            let mut bytes = Vec::with_capacity(length.unwrap_or(0) as usize);
+            let mut bytes = Vec::with_capacity(length.unwrap_or(0).min(self.max_body));
+            let mut found = 0;
+            // An answer before the end of the body is lost in the reset of the connection that follows: what is a bit
+            // too large is read and thrown away.
             while let Some(piece) = pieces.next().await {
                 let piece = piece.map_err(|_| Fault::new(400, "body_incomplete", "The body ended before its end."))?;
-                if bytes.len() + piece.len() > self.max_body {
-                    return Err(too_large(format!("over {}", self.max_body)));
+                found += piece.len();
+                if found <= self.max_body {
+                    bytes.extend_from_slice(&piece);
+                } else if found / MAX_EXCESS > self.max_body
+                    || length.is_some_and(|all| all / MAX_EXCESS > self.max_body)
+                {
+                    break;
                 }
-                bytes.extend_from_slice(&piece);
             }
-            Ok(bytes)
+            if found > self.max_body { Err(too_large(length.unwrap_or(found))) } else { Ok(bytes) }
         };
         let late = || Fault::new(408, "body_late", format!("The body took over {} s.", BODY_TIME.as_secs()));
         tokio::time::timeout(BODY_TIME, read).await.map_err(|_| late())?
