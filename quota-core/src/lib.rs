@@ -46,6 +46,8 @@ pub mod journal;
 pub mod keeper;
 pub mod lease;
 pub mod meter;
+#[cfg(feature = "metrics")]
+pub mod observe;
 pub mod policy;
 pub mod principal;
 pub mod reason;

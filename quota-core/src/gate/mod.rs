@@ -51,6 +51,7 @@ pub struct Gate<S: Store = Memory>(Arc<Handle<S>>);
 struct Refused {
     refusal: Box<Refusal>,
     tally: Arc<Tally>,
+    lane: Arc<str>,
 }
 
 /// What leases keep alive; one a clone of the gate.
@@ -192,12 +193,12 @@ impl<S: Store> Gate<S> {
                 S::ready(decision)
             }
             Err(refused) => {
-                let Refused { refusal, tally } = *refused;
+                let Refused { refusal, tally, lane } = *refused;
                 if let Wait::After(wait) = refusal.wait {
                     shared.storms.refused(who, request, wait, now);
                 }
                 let hinted = view::hint(shared, who, request, refusal, now);
-                S::chain(hinted, move |refusal| S::ready(shared.refuse(&tally, refusal, now)))
+                S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
             }
         })
     }
@@ -219,18 +220,25 @@ impl<S: Store> Gate<S> {
                 let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal));
                 match queued {
                     Some(Ok(queued)) => {
-                        tally(0).add(Counter::Queued, 1);
-                        tally(0).refused(refusal.reason);
+                        let count = |tally: &Tally| {
+                            tally.add(Counter::Queued, 1);
+                            tally.refused(refusal.reason);
+                        };
+                        count(tally(0));
+                        shared.tallies.in_lane(&queued.lane, count);
                         shared.journal.append(Event::Queued(Arc::new(*refusal), queued.lane.clone()), now);
                         Ok(Decision::Queue(queued))
                     }
-                    Some(Err(full)) => Ok(shared.refuse(tally(0), full, now)),
-                    None => Err(Box::new(Refused { refusal, tally: tally(0).clone() })),
+                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(0), full, now)),
+                    None => {
+                        let (tally, lane) = (tally(0).clone(), question.lane().clone());
+                        Err(Box::new(Refused { refusal, tally, lane }))
+                    }
                 }
             }
             other => {
                 let refusal = question.unreserved(&other);
-                Ok(shared.refuse(tally(0), refusal, now))
+                Ok(shared.refuse_in(question.lane(), tally(0), refusal, now))
             }
         }
     }
@@ -251,6 +259,7 @@ impl<S: Store> Gate<S> {
         if first {
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
             question.roster(choice).tally.add(counter, 1);
+            shared.tallies.in_lane(&record.claim.terms.lane, |tally| tally.add(counter, 1));
             if question.roster(choice).alerts {
                 shared.alert(question.roster(choice), record, now);
             }
@@ -457,6 +466,14 @@ impl<S: Store> Shared<S> {
         Decision::Reject(refusal)
     }
 
+    fn refuse_in<L>(&self, lane: &Arc<str>, tally: &Tally, refusal: Box<Refusal>, now: Now) -> Decision<L> {
+        self.tallies.in_lane(lane, |tally| {
+            tally.add(Counter::Rejected, 1);
+            tally.refused(refusal.reason);
+        });
+        self.refuse(tally, refusal, now)
+    }
+
     fn note_refusal(&self, refusal: &Refusal, now: Now) {
         self.journal.append(Event::Refused(Arc::new(refusal.clone())), now);
     }
@@ -490,6 +507,7 @@ impl<S: Store> Shared<S> {
         if let Some(tally) = self.tallies.find(terms.principal.tenant(), &terms.group) {
             tally.ended(record);
         }
+        self.tallies.in_lane(&terms.lane, |tally| tally.ended(record));
     }
 
     /// The receipt of an ending, which is journaled unless it has been.

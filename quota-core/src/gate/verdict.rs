@@ -48,6 +48,11 @@ impl<'a> Question<'a> {
         &self.rosters[choice]
     }
 
+    /// The lane that was asked for.
+    pub(super) fn lane(&self) -> &Arc<str> {
+        &self.lane
+    }
+
     /// A refusal of this request that is not about a limit.
     pub(super) fn blank(&self, reason: Reason) -> Box<Refusal> {
         let tenant = self.roster(0).tenant.name.clone();
