@@ -7,7 +7,9 @@ mod config;
 mod estimate;
 mod price;
 mod respond;
+mod sse;
 mod tokens;
+mod upstream;
 mod usage;
 
 use std::path::Path;
@@ -24,7 +26,9 @@ const RUNNERS: &[(&str, Runner)] = &[
     ("estimate", estimate::run),
     ("price", price::run),
     ("respond", respond::run),
+    ("sse", sse::run),
     ("tokens", tokens::run),
+    ("upstream", upstream::run),
     ("usage", usage::run),
 ];
 
