@@ -10,6 +10,9 @@ use memchr::{memchr2, memchr2_iter};
 /// The memory that is kept for the next event after a large one, in bytes.
 const KEEP: usize = 16 * 1024;
 
+/// The smallest bound of an event, in bytes: a line that goes over it has more than a byte order mark.
+pub(super) const MIN_EVENT: usize = 64;
+
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
 /// Cuts a stream into events.
@@ -81,7 +84,7 @@ impl Framer {
     pub(super) fn new(lines: bool, max: usize) -> Framer {
         Framer {
             lines,
-            max,
+            max: max.max(MIN_EVENT),
             carry: Vec::new(),
             spent: false,
             joined: Vec::new(),

@@ -81,7 +81,7 @@ impl StreamReader {
         self
     }
 
-    /// The same, looking into events of up to so many bytes.
+    /// The same, looking into events of up to so many bytes; at least 64. To be called before the first byte.
     pub fn max_event(mut self, bytes: usize) -> StreamReader {
         self.framer = Framer::new(self.fold.wire.lines, bytes);
         self

@@ -257,6 +257,7 @@ fn of_status(status: u16) -> UpstreamFault {
         413 => UpstreamFault::TooLarge,
         429 => UpstreamFault::RateLimited,
         503 | 529 => UpstreamFault::Overloaded,
+        424 => UpstreamFault::Failed, // A failure while generating.
         400..=499 => UpstreamFault::Invalid,
         _ => UpstreamFault::Failed,
     }
