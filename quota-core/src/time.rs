@@ -169,6 +169,16 @@ pub fn parse_instant(text: &str) -> Result<u64, NotInstant> {
     u64::try_from(stamp.as_nanosecond()).map_err(|_| bad())
 }
 
+/// Nanoseconds since the Unix epoch of an HTTP date (`Mon, 02 Mar 2026 12:01:30 GMT`).
+///
+/// # Errors
+/// The text is not such a date, or lies before 1970 or after 2554.
+pub fn parse_http_date(text: &str) -> Result<u64, NotInstant> {
+    let bad = || NotInstant(text.chars().take(64).collect());
+    let stamp = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).map_err(|_| bad())?;
+    u64::try_from(stamp.as_nanosecond()).map_err(|_| bad())
+}
+
 /// An instant as RFC 3339 in UTC, to the second unless it has a fraction.
 pub fn show_instant(nanos: u64) -> String {
     match jiff::Timestamp::from_nanosecond(nanos as i128) {
@@ -382,6 +392,8 @@ mod tests {
         );
         assert!(parse_instant("yesterday").is_err());
         assert!(parse_instant("1969-12-31T00:00:00Z").is_err());
+        assert_eq!(parse_http_date("Mon, 02 Mar 2026 12:01:30 GMT").unwrap(), at("2026-03-02T12:01:30Z"));
+        assert!(parse_http_date("2 March 2026").is_err());
         assert_eq!(parse_instant("2027-01-01").unwrap(), at("2027-01-01T00:00:00Z"));
     }
 }
