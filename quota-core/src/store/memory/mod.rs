@@ -6,6 +6,8 @@
 //! refuses. Ending a lease puts its next record in place first: whoever does that applies the corrections, everybody
 //! else finds the ending and repeats its receipt.
 
+#[cfg(all(test, quota_loom))]
+mod models;
 pub(crate) mod row;
 pub(crate) mod slab;
 mod table;

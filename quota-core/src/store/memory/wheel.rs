@@ -1,23 +1,40 @@
 //! The timing wheel: which slots to look at when.
 //!
-//! Floor 2. Invariant: a slot with an open lease has its bit set in some bucket whose turn comes no later than one tick
-//! after the lease's deadline.
+//! Floor 2. Invariant: a slot with an open lease has its bit set in some bucket that the first sweep after its deadline's
+//! tick looks at, or the one after that.
 //!
 //! A bucket is a bit per slot, so filing is one atomic or, a slot may stand in several buckets, and an old bit does no
 //! harm: whoever looks reads the lease's own deadline. Memory is slots × 64 / 8 bytes, whatever happens.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Buckets, and so ticks that the wheel looks ahead; what lies farther is filed in the last and filed again then.
+#[cfg(not(quota_loom))]
 const BUCKETS: u64 = 64;
+#[cfg(quota_loom)]
+const BUCKETS: u64 = 4;
 
 /// A tick is 2^30 nanoseconds, some 1.07 seconds.
 const TICK_BITS: u32 = 30;
 
 pub(crate) struct Wheel {
     buckets: Box<[Bucket]>,
-    /// The tick up to which all buckets have been looked at; that tick's own bucket is looked at again. Only grows.
+    /// The tick up to which the last sweep has looked at all buckets. Only grows. Written by the sweeper, read by `file`.
     swept: AtomicU64,
+    /// The tick from which the next sweep looks: where the last but one ended. Read and written by the sweeper.
+    from: AtomicU64,
+    /// 1 while somebody sweeps. Set and cleared by the sweeper.
+    sweeping: AtomicU32,
+}
+
+/// The right to sweep, given up when dropped.
+struct Sweeper<'a>(&'a AtomicU32);
+
+impl Drop for Sweeper<'_> {
+    fn drop(&mut self) {
+        // ORDERING: release pairs with the acquire in `sweep`: one sweeper after another.
+        self.0.store(0, Ordering::Release);
+    }
 }
 
 struct Bucket {
@@ -41,7 +58,12 @@ impl Wheel {
             bits: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             earliest: AtomicU64::new(u64::MAX),
         };
-        Wheel { buckets: (0..BUCKETS).map(|_| bucket()).collect(), swept: AtomicU64::new(0) }
+        Wheel {
+            buckets: (0..BUCKETS).map(|_| bucket()).collect(),
+            swept: AtomicU64::new(0),
+            from: AtomicU64::new(0),
+            sweeping: AtomicU32::new(0),
+        }
     }
 
     /// Files a slot for a deadline.
@@ -52,11 +74,13 @@ impl Wheel {
             let bucket = &self.buckets[(tick % BUCKETS) as usize];
             // ORDERING: release pairs with the acquire swap in `sweep`: the sweeper that takes the bit sees the lease.
             bucket.bits[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::Release);
-            // ORDERING: release, after the bit: a sweeper that sees this hint (acquire) also sees the bit.
-            bucket.earliest.fetch_min(deadline, Ordering::Release);
-            // ORDERING: acquire pairs with the release in `sweep`. If the wheel has meanwhile turned past this bucket
-            // (this thread was held up), the bit would wait for a whole round: file it in the present one too.
-            let swept = self.swept.load(Ordering::Acquire);
+            // ORDERING: release, after the bit: a sweeper that sees this hint (acquire) also sees the bit. Sequentially
+            // consistent together with the load below and with the sweeper's store and load: either this thread sees
+            // that the wheel has turned, or the sweep after the one that turned it sees the hint.
+            bucket.earliest.fetch_min(deadline, Ordering::SeqCst);
+            // ORDERING: sequentially consistent, see above. If the wheel has meanwhile turned past this bucket (this
+            // thread was held up), the bit would wait for a whole round: file it in the present one too.
+            let swept = self.swept.load(Ordering::SeqCst);
             if swept <= tick {
                 return;
             }
@@ -64,21 +88,30 @@ impl Wheel {
         }
     }
 
-    /// Looks at the slots whose turn has come, `at_most` of them.
+    /// Looks at the slots whose turn has come, `at_most` of them; at none if somebody else is sweeping.
     pub(crate) fn sweep(&self, now: u64, at_most: usize, mut look: impl FnMut(u32) -> Look) {
+        // ORDERING: acquire pairs with the release in `Sweeper::drop`; relaxed on failure, which nothing follows from.
+        if self.sweeping.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let _sweeper = Sweeper(&self.sweeping);
         let present = now >> TICK_BITS;
-        // ORDERING: acquire pairs with the release below; several sweepers may run, a bit is taken by one of them.
-        let from = self.swept.load(Ordering::Acquire).max(present.saturating_sub(BUCKETS - 1));
+        // ORDERING: relaxed here and below; only the sweeper writes these two.
+        let (from, swept) = (self.from.load(Ordering::Relaxed), self.swept.load(Ordering::Relaxed));
         let mut left = at_most;
-        for tick in from..=present {
+        // What the last sweep has looked at is looked at again: a thread that files beside a sweep may set its bit just
+        // after the look, and read `swept` just before the sweep ends.
+        for tick in from.max(present.saturating_sub(BUCKETS - 1))..=present {
             // A bucket whose tick is over is emptied whatever its deadlines: those beyond the horizon are filed again.
             let due_by = if tick == present { now } else { u64::MAX - 1 };
             if !self.sweep_bucket((tick % BUCKETS) as usize, now, due_by, &mut left, &mut look) {
                 return;
             }
         }
-        // ORDERING: release, see `file`. A maximum: a slow sweeper does not turn the wheel back.
-        self.swept.fetch_max(present, Ordering::Release);
+        // ORDERING: relaxed, as above.
+        self.from.store(swept.min(present), Ordering::Relaxed);
+        // ORDERING: sequentially consistent, see `file`.
+        self.swept.store(swept.max(present), Ordering::SeqCst);
     }
 
     /// Whether the bucket was looked at to its end.
@@ -91,8 +124,8 @@ impl Wheel {
         look: &mut impl FnMut(u32) -> Look,
     ) -> bool {
         let bucket = &self.buckets[at];
-        // ORDERING: acquire, see `file`.
-        if bucket.earliest.load(Ordering::Acquire) > due_by {
+        // ORDERING: sequentially consistent, see `file`.
+        if bucket.earliest.load(Ordering::SeqCst) > due_by {
             return true;
         }
         // ORDERING: acquire and release: a deadline filed from here on lowers the new value, so it is not lost.
