@@ -116,10 +116,12 @@ impl<S: Store> Draft<'_, S> {
             let detail = format!("{}: {}", freeze.target.label(), freeze.reason);
             return Err(self.no(Reason::Frozen, Some(detail)));
         }
-        let roster = self.wiring.roster(&self.gate.store, &self.gate.tallies, self.who, model, self.now);
+        let Shared { store, tallies, keyring, .. } = self.gate;
+        let roster = self.wiring.roster(store, tallies, keyring, self.who, model, self.now);
         roster.map_err(|why| match why {
             NoRoster::TenantUnknown => self.no(Reason::TenantUnknown, None),
             NoRoster::ModelNotAllowed => self.no(Reason::ModelNotAllowed, Some(format!("`{model}`"))),
+            NoRoster::Key(reason) => self.no(reason, None),
             NoRoster::AccountsFull => {
                 Box::new(Refusal { wait: Wait::Unknown, ..*self.no(Reason::AccountsExhausted, None) })
             }

@@ -157,7 +157,8 @@ impl<S: Store> Gate<S> {
 fn rosters<S: Store>(shared: &Shared<S>, wiring: &Wiring, who: &Principal, now: Now) -> Vec<Arc<Roster>> {
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
     let models = models_of(tenant);
-    let rosters = models.iter().map(|model| wiring.roster(&shared.store, &shared.tallies, who, model, now));
+    let Shared { store, tallies, keyring, .. } = shared;
+    let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, now));
     rosters.filter_map(Result::ok).collect()
 }
 

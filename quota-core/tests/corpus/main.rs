@@ -5,6 +5,7 @@
 
 mod config;
 mod estimate;
+mod keys;
 mod price;
 mod respond;
 mod tokens;
@@ -15,13 +16,14 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 291;
+const COUNT: usize = 331;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
 const RUNNERS: &[(&str, Runner)] = &[
     ("config", config::run),
     ("estimate", estimate::run),
+    ("keys", keys::run),
     ("price", price::run),
     ("respond", respond::run),
     ("tokens", tokens::run),
