@@ -93,10 +93,13 @@ fn narrows(keys: &HashMap<Arc<str>, Arc<KeyPlan>>, doc: &KeyDoc, parent: &Name, 
     }
 }
 
+/// A name that a key may fix.
+type Field = fn(&KeyPlan) -> Option<&Arc<str>>;
+
 /// In what a key would be wider than its parents, the nearest first: a sentence for each.
 pub(crate) fn wider(key: &KeyPlan, parents: &[&KeyPlan]) -> Vec<String> {
     let mut wider = Vec::new();
-    let fixed: [(&str, fn(&KeyPlan) -> Option<&Arc<str>>); 4] = [
+    let fixed: [(&str, Field); 4] = [
         ("app", |key| key.app.as_ref()),
         ("env", |key| key.env.as_ref()),
         ("user", |key| key.user.as_ref()),
