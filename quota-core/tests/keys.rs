@@ -45,7 +45,7 @@ fn nothing_shows_a_secret_or_a_digest() {
     let claims = gate.principal_from_claims(&json!({"org": SECRET})).unwrap_err();
 
     let mut shown = vec![
-        format!("{:?} {:#?} {:?}", gate, policy(), policy().plan()),
+        format!("{:?} {:?} {:?}", gate, policy(), policy().plan()),
         format!("{who:?} {issued:?} {} {rotated:#?} {:?}", issued.secret, lease.claim()),
         format!("{refusals:?} {claims:?} {}", claims.message()),
         format!("{errors:?} {} {}", errors[0], errors[1]),
