@@ -44,6 +44,7 @@ pub mod estimate;
 pub mod gate;
 pub mod journal;
 pub mod keeper;
+pub mod key;
 pub mod lease;
 pub mod meter;
 #[cfg(feature = "metrics")]
@@ -63,6 +64,7 @@ pub mod units;
 pub mod usage;
 
 pub use crate::gate::{Decision, Gate, GateBuilder, Lease};
+pub use crate::key::Secret;
 pub use crate::lease::{EndError, LeaseId, Receipt};
 pub use crate::policy::Policy;
 pub use crate::principal::Principal;

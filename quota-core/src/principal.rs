@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// The authenticated asker.
 ///
-/// It comes from [`Gate::authenticate`, or from [`Principal::builder`] where the gateway
-/// has verified claims of its own. Cloning costs one reference count.
+/// It comes from `Gate::authenticate`, from `Gate::principal_from_claims`, or from [`Principal::builder`] where the
+/// gateway knows it in another way. Cloning costs one reference count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Principal(Arc<Fields>);
 
@@ -115,6 +115,19 @@ impl PrincipalBuilder {
         lane,
         /// The id of the key that was presented.
         key
+    }
+
+    /// Sets or leaves open every name at once.
+    pub(crate) fn named(
+        mut self,
+        app: Option<Arc<str>>,
+        env: Option<Arc<str>>,
+        user: Option<Arc<str>>,
+        lane: Option<Arc<str>>,
+        key: Option<Arc<str>>,
+    ) -> Self {
+        self.0 = Fields { app, env, user, lane, key, ..self.0 };
+        self
     }
 
     /// Lets the principal name the user it acts for, see [`Principal::on_behalf_of`].

@@ -70,6 +70,7 @@ reasons! {
     KeyUnknown "key_unknown" 401 No "The key is missing or unknown.";
     KeyExpired "key_expired" 401 No "The key has expired.";
     KeyRevoked "key_revoked" 401 No "The key has been revoked.";
+    ClaimsInvalid "claims_invalid" 401 No "The verified claims name no principal of the policy.";
     PriceUnknown "price_unknown" 403 No "A money limit applies and the model has no price.";
     RequestIdConflict "request_id_conflict" 409 No "The request id is in use by another principal.";
     RequestAlreadyEnded "request_already_ended" 409 No "A request under this id has already ended.";

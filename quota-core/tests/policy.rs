@@ -106,10 +106,16 @@ fn every_key_compiles_into_what_it_says() {
     let at = |text| parse_instant(text).unwrap();
     assert_eq!((raised.starts, raised.expires), (at("2026-03-29T16:00:00Z"), at("2026-04-01T16:00:00Z")));
     assert_eq!(raised.hard, 600 * Usd::UNITS);
-    let key = plan.keys.values().next().unwrap();
+    let key = plan.keys.values().find(|key| key.parent.is_none()).unwrap();
     assert_eq!((&*key.id, &*key.tenant, key.env.as_deref()), ("k1", "team-risk-control", Some("prod")));
     assert!(key.names_users && !key.revoked && key.expires == Some(at("2026-12-31T16:00:00Z")));
-    assert_eq!(limit(&tenant.keys["k1"], "rpd").hard, 10_000);
+    assert_eq!(limit(&tenant.keys["k1"].limits, "rpd").hard, 10_000);
+    let child = &tenant.keys["k2"];
+    assert_eq!((child.parent.as_deref(), limit(&child.limits, "rpm").hard), (Some("k1"), 5));
+    assert_eq!(child.models, Some(["gpt-large".into()].into()));
+    let claims = plan.claims.as_ref().unwrap();
+    assert_eq!((&*claims.tenant.claim, &*claims.tenant.map.as_ref().unwrap()["org_42"]), ("org", "small"));
+    assert_eq!(claims.env.as_ref().map(|env| &*env.claim), Some("context.env"));
     assert_eq!(limit(&tenant.users, "rpm").hard, 30);
     let small = &plan.tenants["small"];
     assert_eq!(small.models.keys().map(|name| &**name).collect::<Vec<_>>(), ["gpt-small"]);

@@ -221,10 +221,6 @@ impl<S: Store> Drop for Lease<S> {
 /// The ending of a record by a usage.
 pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     let terms = &record.claim.terms;
-    if usage.requests > 0 && usage.total() == 0 && usage.audio_millis == 0 && usage.web_searches == 0 {
-        // It ran, so it used something: what, is not known.
-        return End::Abandon(Cause::NoUsage, None);
-    }
     let usage = usage.or_input(terms.input.reserve);
     let cost = terms.price.as_ref().map(|price| cost(price, &usage, terms.service_tier.as_deref())).unwrap_or_default();
     let amounts = usage.amounts(cost.to_usd());

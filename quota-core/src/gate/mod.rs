@@ -5,6 +5,9 @@
 mod alert;
 mod decision;
 mod freeze;
+mod identity;
+mod keyring;
+mod keys;
 mod lease;
 mod prepare;
 mod storm;
@@ -15,12 +18,13 @@ mod wiring;
 
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
 pub use self::alert::Subscriber;
 pub use self::decision::{Decision, Degradation, Offer, Queued};
 pub use self::freeze::{Freeze, Target};
+pub use self::keyring::MAX_KEYS;
+pub use self::keys::{Issued, KeyError, KeySpec, KeyState, KeyView};
 pub use self::lease::Lease;
 use self::prepare::{Prepared, refusal};
 pub use self::tally::{Counter, Tally};
@@ -66,6 +70,7 @@ struct Shared<S: Store> {
     clock: Arc<dyn Clock>,
     wiring: ArcCell<Wiring>,
     tallies: Tallies,
+    keyring: keyring::Keyring,
     frozen: ArcCell<freeze::Frozen>,
     storms: storm::Storms,
     alerts: alert::Alerts,
@@ -150,6 +155,7 @@ impl<S: Store> GateBuilder<S> {
             clock: self.clock,
             wiring: ArcCell::new(Arc::new(wiring)),
             tallies: Tallies::default(),
+            keyring: keyring::Keyring::default(),
             frozen: ArcCell::empty(),
             storms: storm::Storms::new(),
             alerts: alert::Alerts::default(),
@@ -280,48 +286,6 @@ impl<S: Store> Gate<S> {
             Ok(prepared) => view::preview(shared, prepared, request, now),
             Err(refusal) => S::ready(Decision::Reject(refusal)),
         }
-    }
-
-    /// The principal of a bearer key (with or without `Bearer ` before it).
-    ///
-    /// The key is looked up by its SHA-256 digest and kept nowhere. A refusal is counted, not journaled.
-    ///
-    /// # Errors
-    /// A refusal: unknown, expired or revoked.
-    pub fn authenticate(&self, bearer: &str) -> Result<Principal, Box<Refusal>> {
-        let shared = self.shared();
-        let now = shared.clock.now();
-        let key = bearer.trim();
-        let key = key.strip_prefix("Bearer ").or_else(|| key.strip_prefix("bearer ")).unwrap_or(key).trim();
-        let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
-        let found = shared.wired(|wiring| wiring.plan.keys.get(&digest).cloned());
-        let refuse = |reason, tenant: &str| {
-            let mut refusal = refusal(reason, None, &Request::chat(""), None);
-            refusal.tenant = tenant.into();
-            // Counted only: strangers can guess as often as they like, and an entry each would push out the rest.
-            shared.tallies.strangers.add(Counter::Rejected, 1);
-            shared.tallies.strangers.refused(reason);
-            refusal
-        };
-        let Some(plan) = found else { return Err(refuse(Reason::KeyUnknown, "")) };
-        if plan.revoked {
-            return Err(refuse(Reason::KeyRevoked, &plan.tenant));
-        }
-        if plan.expires.is_some_and(|at| now.wall >= at) {
-            return Err(refuse(Reason::KeyExpired, &plan.tenant));
-        }
-        let mut builder = Principal::builder(plan.tenant.clone()).key(plan.id.clone()).names_users(plan.names_users);
-        for (value, set) in [
-            (&plan.app, crate::principal::PrincipalBuilder::app as fn(_, Arc<str>) -> _),
-            (&plan.env, crate::principal::PrincipalBuilder::env),
-            (&plan.user, crate::principal::PrincipalBuilder::user),
-            (&plan.lane, crate::principal::PrincipalBuilder::lane),
-        ] {
-            if let Some(value) = value {
-                builder = set(builder, value.clone());
-            }
-        }
-        Ok(builder.build())
     }
 
     /// Ends a lease by its own id or by its request's: late, or from elsewhere.

@@ -121,7 +121,8 @@ impl<S: Store> Draft<'_, S> {
         if let Some(freeze) = self.gate.freeze_on(self.who, model) {
             return Err(self.frozen(&freeze));
         }
-        let roster = self.wiring.roster(&self.gate.store, &self.gate.tallies, self.who, model, self.now);
+        let Shared { store, tallies, keyring, .. } = self.gate;
+        let roster = self.wiring.roster(store, tallies, keyring, self.who, model, self.now);
         let upstream = roster.as_ref().ok().and_then(|roster| roster.model.as_ref()?.upstream.as_ref());
         if let Some(freeze) = upstream.and_then(|upstream| self.gate.freeze_on(self.who, upstream)) {
             return Err(self.frozen(&freeze));
@@ -129,6 +130,7 @@ impl<S: Store> Draft<'_, S> {
         roster.map_err(|why| match why {
             NoRoster::TenantUnknown => self.no(Reason::TenantUnknown, None),
             NoRoster::ModelNotAllowed => self.no(Reason::ModelNotAllowed, Some(format!("`{model}`"))),
+            NoRoster::Key(reason) => self.no(reason, None),
             NoRoster::AccountsFull => {
                 Box::new(Refusal { wait: Wait::Unknown, ..*self.no(Reason::AccountsExhausted, None) })
             }

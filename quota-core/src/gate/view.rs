@@ -168,7 +168,8 @@ fn rosters<S: Store>(shared: &Shared<S>, wiring: &Wiring, who: &Principal, now: 
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
     let mut models = models_of(tenant);
     models.extend(tenant.any_model.is_some().then(|| ANY_MODEL.into()));
-    let rosters = models.iter().map(|model| wiring.roster(&shared.store, &shared.tallies, who, model, now));
+    let Shared { store, tallies, keyring, .. } = shared;
+    let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, now));
     rosters.filter_map(Result::ok).collect()
 }
 

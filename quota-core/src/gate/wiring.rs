@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use equivalent::Equivalent;
 
+use super::keyring::Keyring;
 use super::tally::{Tally, Waiting};
 use crate::account::{Bound, Column, Lineup};
 use crate::meter::{Budget, Gauge, Rate, Rule};
 use crate::policy::plan::{Ceilings, Hold, Limit, Mode, ModelPlan, OnExceed, Plan, TenantModel, TenantPlan, Window};
 use crate::policy::price::Price;
 use crate::principal::Principal;
+use crate::reason::Reason;
 use crate::store::{AccountsFull, Store};
 use crate::sync::ArcCell;
 use crate::time::{Calendar, Now, Period};
@@ -56,8 +58,9 @@ impl Tallies {
     }
 }
 
+/// A pair of names, to look one up without making it.
 #[derive(Hash)]
-struct PairRef<'a>(&'a str, &'a str);
+pub(super) struct PairRef<'a>(pub(super) &'a str, pub(super) &'a str);
 
 impl Equivalent<(Arc<str>, Arc<str>)> for PairRef<'_> {
     fn equivalent(&self, key: &(Arc<str>, Arc<str>)) -> bool {
@@ -72,8 +75,8 @@ pub(super) struct Term {
     pub(super) soft: bool,
     /// Percentage of the hard amount whose crossing is told.
     pub(super) alert_percent: Option<u8>,
-    /// Place in the wiring's calendars, for a budget.
-    calendar: Option<u16>,
+    /// For a budget; shared by the limits of the same calendar.
+    calendar: Option<Arc<Dated>>,
     /// Whether the scope is wider than the tenant.
     pub(super) shared: bool,
     /// Window in nanoseconds where it has a fixed length.
@@ -107,6 +110,8 @@ pub(super) enum NoRoster {
     TenantUnknown,
     ModelNotAllowed,
     AccountsFull,
+    /// The key, or one of its parents, no longer stands.
+    Key(Reason),
 }
 
 impl From<AccountsFull> for NoRoster {
@@ -153,9 +158,15 @@ impl Equivalent<Key> for KeyRef<'_> {
 }
 
 /// A calendar with the period that it last gave.
-struct Dated {
+pub(super) struct Dated {
     calendar: Arc<Calendar>,
     period: ArcCell<Period>,
+}
+
+impl Dated {
+    fn new(calendar: &Arc<Calendar>) -> Dated {
+        Dated { calendar: calendar.clone(), period: ArcCell::empty() }
+    }
 }
 
 /// A plan and all that has been bound for it.
@@ -163,18 +174,18 @@ pub(super) struct Wiring {
     pub(super) plan: Arc<Plan>,
     pub(super) digest: Arc<str>,
     rosters: papaya::HashMap<Key, Arc<Roster>, ahash::RandomState>,
-    calendars: Vec<Dated>,
+    calendars: Vec<Arc<Dated>>,
 }
 
 impl Wiring {
     pub(super) fn new(plan: Arc<Plan>, digest: Arc<str>) -> Wiring {
-        let mut calendars: Vec<Dated> = Vec::new();
+        let mut calendars: Vec<Arc<Dated>> = Vec::new();
         for calendar in every_limit(&plan).filter_map(|limit| match &limit.window {
             Window::Fixed(calendar) => Some(calendar),
             Window::Rolling { .. } | Window::Held => None,
         }) {
             if !calendars.iter().any(|dated| dated.calendar == *calendar) {
-                calendars.push(Dated { calendar: calendar.clone(), period: ArcCell::empty() });
+                calendars.push(Arc::new(Dated::new(calendar)));
             }
         }
         Wiring { plan, digest, rosters: papaya::HashMap::default(), calendars }
@@ -185,11 +196,16 @@ impl Wiring {
         &self,
         store: &S,
         tallies: &Tallies,
+        keyring: &Keyring,
         who: &Principal,
         model: &str,
         now: Now,
     ) -> Result<Arc<Roster>, NoRoster> {
         let tenant = self.plan.tenants.get(who.tenant()).ok_or(NoRoster::TenantUnknown)?;
+        let key = match who.key() {
+            Some(key) => keyring.limited(tenant, key, model, now)?,
+            None => None,
+        };
         let (group, allowed) = match tenant.models.get_key_value(model) {
             Some((name, allowed)) => (name.clone(), allowed),
             None => {
@@ -203,14 +219,14 @@ impl Wiring {
             tenant: &tenant.name,
             model: &group,
             app: who.app().filter(|app| tenant.apps.contains_key(*app)),
-            key: who.key().filter(|key| tenant.keys.contains_key(*key)),
+            key,
             user: (!tenant.users.is_empty()).then(|| who.user().unwrap_or("")),
         };
         let rosters = self.rosters.pin();
         if let Some(roster) = rosters.get(&key).filter(|roster| now.wall < roster.until) {
             return Ok(roster.clone());
         }
-        let roster = Arc::new(self.make(store, tallies, tenant, group.clone(), allowed, &key, now)?);
+        let roster = Arc::new(self.make(store, tallies, keyring, tenant, group.clone(), allowed, &key, now)?);
         if rosters.len() >= MAX_ROSTERS {
             rosters.clear();
         }
@@ -230,6 +246,7 @@ impl Wiring {
         &self,
         store: &S,
         tallies: &Tallies,
+        keyring: &Keyring,
         tenant: &Arc<TenantPlan>,
         group: Arc<str>,
         allowed: &Arc<TenantModel>,
@@ -257,7 +274,9 @@ impl Wiring {
             build.scope(format!("tenant:{name}/app:{}", part(app)), &tenant.apps[app], Scope::Own)?;
         }
         if let Some(key) = key.key {
-            build.scope(format!("tenant:{name}/key:{}", part(key)), &tenant.keys[key], Scope::Own)?;
+            for key in keyring.line(tenant, key).iter().rev() {
+                build.scope(format!("tenant:{name}/key:{}", part(&key.id)), &key.limits, Scope::Own)?;
+            }
         }
         if let Some(user) = key.user {
             build.scope(format!("tenant:{name}/user:{}", part(user)), &tenant.users, Scope::Passing)?;
@@ -281,11 +300,14 @@ impl Wiring {
         })
     }
 
+    /// Forgets what is remembered of principals and models.
+    pub(super) fn forget(&self) {
+        self.rosters.pin().clear();
+    }
+
     /// The present period of each limit's calendar.
     pub(super) fn period(&self, term: &Term, now: Now) -> Period {
-        let Some(dated) = term.calendar.and_then(|at| self.calendars.get(at as usize)) else {
-            return Period::default();
-        };
+        let Some(dated) = &term.calendar else { return Period::default() };
         let known = dated.period.with(|period| period.map(|period| **period));
         match known.filter(|period| (period.start..period.end).contains(&now.wall)) {
             Some(period) => period,
@@ -323,7 +345,8 @@ fn merge(a: Option<Ceilings>, b: Option<Ceilings>) -> Ceilings {
 fn every_limit(plan: &Plan) -> impl Iterator<Item = &Limit> {
     let tenants = plan.tenants.values().flat_map(|tenant| {
         let models = tenant.models.values().chain(&tenant.any_model).flat_map(|model| &model.limits);
-        let named = tenant.apps.values().chain(tenant.keys.values()).flatten();
+        let keys = tenant.keys.values().flat_map(|key| &key.limits);
+        let named = tenant.apps.values().flatten().chain(keys);
         tenant.limits.iter().chain(&tenant.users).chain(models).chain(named)
     });
     let centers = plan.cost_centers.values().flatten();
@@ -388,7 +411,11 @@ impl<S: Store> Build<'_, S> {
 
     fn term(&self, limit: &Limit, scope: Scope) -> Term {
         let calendar = match &limit.window {
-            Window::Fixed(calendar) => self.wiring.calendars.iter().position(|dated| dated.calendar == *calendar),
+            Window::Fixed(calendar) => {
+                let known = self.wiring.calendars.iter().find(|dated| dated.calendar == *calendar);
+                // A key that was made at run time may have a calendar that the plan has not.
+                Some(known.cloned().unwrap_or_else(|| Arc::new(Dated::new(calendar))))
+            }
             Window::Rolling { .. } | Window::Held => None,
         };
         let window = match &limit.window {
@@ -404,7 +431,7 @@ impl<S: Store> Build<'_, S> {
             on_exceed: limit.on_exceed,
             soft: limit.soft.is_some(),
             alert_percent: limit.alert_percent,
-            calendar: calendar.map(|at| at as u16),
+            calendar,
             shared: scope == Scope::Shared,
             window,
         }

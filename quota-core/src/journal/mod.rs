@@ -48,6 +48,8 @@ pub enum Event {
     Frozen(Arc<str>, Arc<str>, Arc<str>),
     /// Something frozen goes on: what, by whom.
     Thawed(Arc<str>, Arc<str>),
+    /// A key was made, rotated or revoked.
+    KeyChanged(Arc<KeyChange>),
     /// A soft amount or a set percentage was passed, for the first time in its period.
     Alerted(Arc<Alert>),
 }
@@ -73,6 +75,38 @@ pub struct Alert {
     pub soft: bool,
 }
 
+/// What was done to a key. Neither its secret nor the digest of it is anywhere in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyChange {
+    /// The tenant that the key belongs to.
+    pub tenant: Arc<str>,
+    /// The key's id.
+    pub id: Arc<str>,
+    /// What was done.
+    pub act: KeyAct,
+    /// Who did it.
+    pub author: Arc<str>,
+}
+
+/// What is done to a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyAct {
+    /// It was made.
+    Issued {
+        /// The key that it narrows.
+        parent: Option<Arc<str>>,
+        /// Unix nanoseconds from which it is refused.
+        expires: Option<u64>,
+    },
+    /// It got a new secret.
+    Rotated {
+        /// For how many nanoseconds its earlier secrets went on.
+        overlap: u64,
+    },
+    /// It was revoked.
+    Revoked,
+}
+
 /// Where entries go and where they are read from.
 pub trait Journal: Send + Sync + 'static {
     /// Adds an entry. Must not wait for I/O.
@@ -94,6 +128,7 @@ impl Event {
             }
             Event::Refused(refusal) | Event::Queued(refusal, _) => Some(&refusal.tenant),
             Event::Alerted(alert) => Some(&alert.tenant),
+            Event::KeyChanged(change) => Some(&change.tenant),
             Event::Loaded(_) | Event::Frozen(..) | Event::Thawed(..) => None,
         }
     }
@@ -105,7 +140,7 @@ impl Event {
                 record.claim.terms.request_id.as_deref()
             }
             Event::Refused(refusal) | Event::Queued(refusal, _) => refusal.request_id.as_deref(),
-            Event::Loaded(_) | Event::Frozen(..) | Event::Thawed(..) | Event::Alerted(_) => None,
+            Event::Loaded(_) | Event::Frozen(..) | Event::Thawed(..) | Event::KeyChanged(_) | Event::Alerted(_) => None,
         }
     }
 
@@ -121,6 +156,11 @@ impl Event {
             Event::Loaded(_) => "policy_loaded",
             Event::Frozen(..) => "frozen",
             Event::Thawed(..) => "thawed",
+            Event::KeyChanged(change) => match change.act {
+                KeyAct::Issued { .. } => "key_issued",
+                KeyAct::Rotated { .. } => "key_rotated",
+                KeyAct::Revoked => "key_revoked",
+            },
             Event::Alerted(_) => "alerted",
         }
     }
@@ -146,6 +186,7 @@ impl Entry {
             Event::Loaded(digest) => json!({ "digest": digest }),
             Event::Frozen(target, author, reason) => json!({ "target": target, "author": author, "reason": reason }),
             Event::Thawed(target, author) => json!({ "target": target, "author": author }),
+            Event::KeyChanged(change) => key_changed(change),
             Event::Alerted(alert) => json!({
                 "tenant": alert.tenant,
                 "scope": alert.scope,
@@ -161,6 +202,19 @@ impl Entry {
         }
         line
     }
+}
+
+fn key_changed(change: &KeyChange) -> Value {
+    let mut value = json!({ "tenant": change.tenant, "key": change.id, "author": change.author });
+    match &change.act {
+        KeyAct::Issued { parent, expires } => {
+            value["parent"] = json!(parent);
+            value["expires"] = json!(expires.map(show_instant));
+        }
+        KeyAct::Rotated { overlap } => value["overlap_ms"] = json!(overlap / 1_000_000),
+        KeyAct::Revoked => {}
+    }
+    value
 }
 
 fn hold_line(record: &Record, hold: &crate::lease::Hold) -> Value {

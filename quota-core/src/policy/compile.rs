@@ -5,13 +5,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::acts;
 use super::build::{Builder, MAX_COMPILED, Purpose};
-use super::document::{Bundle, CeilingsDoc, Document, KeyDoc, ModelDoc, Scope, TenantDoc, TenantModelDoc};
+use super::document::{Bundle, CeilingsDoc, Document, ModelDoc, Scope, TenantDoc, TenantModelDoc};
 use super::error::{ErrorKind, Origin, Report};
 use super::fields::Name;
 use super::limits::merge;
-use super::plan::{AgentRuns, Ceilings, KeyPlan, LanePlan, Limit, ModelPlan, Plan, TenantModel, TenantPlan};
+use super::plan::{AgentRuns, Ceilings, LanePlan, Limit, ModelPlan, Plan, TenantModel, TenantPlan};
+use super::{acts, claims, keys};
 
 /// The lane of a document without queues.
 const LANE: &str = "interactive";
@@ -51,7 +51,7 @@ struct Allowed {
 pub(super) struct Compiler<'d, 'r> {
     document: &'d Document,
     pub(super) report: &'r mut Report,
-    builder: Builder,
+    pub(super) builder: Builder,
     defaults: Layer<'d>,
     plans: HashMap<&'d str, Layer<'d>>,
     models: HashMap<&'d str, &'d ModelDoc>,
@@ -106,7 +106,8 @@ impl<'d, 'r> Compiler<'d, 'r> {
             }
             tenants.insert(name.value.clone(), self.tenant(name, tenant));
         }
-        let keys = self.keys();
+        let keys = keys::by_digest(document, &tenants, self.report);
+        let claims = document.claims.as_ref().map(|doc| claims::plan(doc, &tenants, &mut self));
         let degrade = acts::degrade(document, &mut self);
         acts::overrides(document, &mut tenants, &mut self);
         let (lanes, default_lane) = self.lanes();
@@ -117,6 +118,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             models: self.models(),
             cost_centers,
             keys,
+            claims,
             lanes,
             default_lane,
             degrade,
@@ -188,6 +190,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             name: "".into(),
             plan: None,
             cost_center: None,
+            timezone: zone.clone(),
             weight: strongest().find_map(|bundle| bundle.weight).or_else(|| strongest().find_map(word)).unwrap_or(1),
             lane: self.lane(strongest()),
             limits: self.builder.limits(&limits, zone, purpose, self.report),
@@ -235,11 +238,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
         } else {
             self.allowed(&layers, &zone, Purpose::Run)
         };
-        let mut keys = HashMap::new();
-        for key in tenant.keys.iter().filter(|key| !key.limits.is_empty()) {
-            let limits = self.builder.limits(&key.limits, &zone, Purpose::Run, self.report);
-            keys.insert(key.id.value.clone(), limits);
-        }
+        let keys = keys::keys(&name.value, &tenant.keys, &zone, self);
         TenantPlan {
             name: name.value.clone(),
             plan: label,
@@ -376,29 +375,6 @@ impl<'d, 'r> Compiler<'d, 'r> {
         Some(found)
     }
 
-    fn keys(&mut self) -> HashMap<[u8; 32], Arc<KeyPlan>> {
-        let mut keys = HashMap::new();
-        let mut lines: HashMap<[u8; 32], u32> = HashMap::new();
-        for (tenant, doc) in &self.document.tenants {
-            let mut ids: HashMap<&str, u32> = HashMap::new();
-            for key in &doc.keys {
-                if let Some(line) = ids.insert(&key.id.value, key.id.at.line) {
-                    let message = format!("`{}` is the id of the key on line {line} too", key.id.value);
-                    self.report.add(&key.id.at, ErrorKind::Duplicate, message);
-                }
-                if let Some(line) = lines.insert(key.sha256.value, key.sha256.at.line) {
-                    let message = format!("the digest is that of the key on line {line} too");
-                    self.report.add(&key.sha256.at, ErrorKind::Duplicate, message);
-                }
-                if let Some(lane) = &key.lane {
-                    self.lane_name(lane);
-                }
-                keys.insert(key.sha256.value, Arc::new(key_plan(&tenant.value, key)));
-            }
-        }
-        keys
-    }
-
     fn lanes(&self) -> (HashMap<Arc<str>, Arc<LanePlan>>, Arc<str>) {
         let queues = self.document.queues.as_deref().unwrap_or_default();
         let lanes = queues.iter().map(|(name, queue)| LanePlan {
@@ -413,20 +389,6 @@ impl<'d, 'r> Compiler<'d, 'r> {
         }
         let default = lanes[0].name.clone();
         (lanes.into_iter().map(|lane| (lane.name.clone(), Arc::new(lane))).collect(), default)
-    }
-}
-
-fn key_plan(tenant: &Arc<str>, key: &KeyDoc) -> KeyPlan {
-    KeyPlan {
-        id: key.id.value.clone(),
-        tenant: tenant.clone(),
-        app: key.app.clone(),
-        env: key.env.clone(),
-        user: key.user.clone(),
-        lane: key.lane.as_ref().map(|lane| lane.value.clone()),
-        names_users: key.names_users,
-        expires: key.expires,
-        revoked: key.revoked,
     }
 }
 

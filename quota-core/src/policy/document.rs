@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::claims::{ClaimsDoc, claims};
 use super::document_price::price;
 use super::error::{ErrorKind, Origin};
 use super::fields::{Cursor, Fields, Name, Spanned};
@@ -11,6 +12,7 @@ use super::limits::{LimitDoc, limits};
 use super::plan::{AgentRuns, UnknownPrice, UpstreamFailure};
 use super::price::Price;
 use crate::estimate::Tokenizer;
+use crate::key::Digest;
 use crate::units::MAX_AMOUNT;
 
 /// The largest weight.
@@ -33,6 +35,7 @@ pub(crate) struct Document {
     pub(crate) plans: Option<Table<Bundle>>,
     pub(crate) cost_centers: Option<Table<Scope>>,
     pub(crate) tenants: Table<TenantDoc>,
+    pub(crate) claims: Option<ClaimsDoc>,
     pub(crate) queues: Option<Table<QueueDoc>>,
     pub(crate) degrade: Vec<DegradeDoc>,
     pub(crate) overrides: Vec<OverrideDoc>,
@@ -57,6 +60,9 @@ pub(crate) fn document(f: &mut Fields<'_>) -> Document {
         tenants: f
             .get("tenants", "The parties that own quotas", |c| c.table(|c| c.record("tenant", tenant)))
             .unwrap_or_default(),
+        claims: f
+            .get("claims", "Which verified claims (of a JWT, say) name a principal", |c| c.record("claims", claims))
+            .flatten(),
         queues: f.get("queues", "Lanes that requests wait in; the first is the default", |c| {
             c.table(|c| c.record("queue", queue))
         }),
@@ -316,7 +322,8 @@ fn tenant(f: &mut Fields<'_>) -> TenantDoc {
 #[derive(Debug)]
 pub(crate) struct KeyDoc {
     pub(crate) id: Name,
-    pub(crate) sha256: Spanned<[u8; 32]>,
+    pub(crate) sha256: Spanned<Digest>,
+    pub(crate) parent: Option<Name>,
     pub(crate) app: Option<Arc<str>>,
     pub(crate) env: Option<Arc<str>>,
     pub(crate) user: Option<Arc<str>>,
@@ -324,6 +331,7 @@ pub(crate) struct KeyDoc {
     pub(crate) lane: Option<Name>,
     pub(crate) expires: Option<u64>,
     pub(crate) revoked: bool,
+    pub(crate) models: Option<Vec<Name>>,
     pub(crate) limits: Vec<LimitDoc>,
 }
 
@@ -331,6 +339,7 @@ fn key(f: &mut Fields<'_>) -> Option<KeyDoc> {
     let id = f.need("id", "Its id, which logs and journals show", |c| c.name());
     let sha256 = f.need("sha256", "The SHA-256 of the key, in hex; the key itself is never written", digest);
     let name = |name: Name| name.value;
+    let parent = f.get("parent", "The id of the key that it narrows, whose limits hold too", |c| c.name());
     let rest = (
         f.get("app", "The app that it stands for", |c| c.name()).map(name),
         f.get("env", "The environment that it stands for", |c| c.name()).map(name),
@@ -339,14 +348,16 @@ fn key(f: &mut Fields<'_>) -> Option<KeyDoc> {
         f.get("lane", "The lane of its requests unless they say otherwise", |c| c.name()),
         f.get("expires", "When it ends", |c| c.instant()).map(|expires| expires.value),
         f.get("revoked", "Whether it is refused", |c| c.flag()).unwrap_or(false),
+        f.get("models", "The models that it may use; all of its tenant's, if left out", |c| c.list(|c| c.name())),
         limits(f),
     );
-    let (app, env, user, names_users, lane, expires, revoked, limits) = rest;
-    Some(KeyDoc { id: id?, sha256: sha256?, app, env, user, names_users, lane, expires, revoked, limits })
+    let (app, env, user, names_users, lane, expires, revoked, models, limits) = rest;
+    let (id, sha256) = (id?, sha256?);
+    Some(KeyDoc { id, sha256, parent, app, env, user, names_users, lane, expires, revoked, models, limits })
 }
 
 /// A SHA-256 in hex. Its text is never shown: it may be a key that somebody took for its digest.
-fn digest(c: Cursor<'_>) -> Option<Spanned<[u8; 32]>> {
+fn digest(c: Cursor<'_>) -> Option<Spanned<Digest>> {
     let shape = || serde_json::json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" });
     c.scalar(shape, "64 hex digits", |text| {
         let mut digest = [0; 32];
@@ -359,7 +370,7 @@ fn digest(c: Cursor<'_>) -> Option<Spanned<[u8; 32]>> {
                 pair.is_some()
             });
         match sound {
-            true => Ok(digest),
+            true => Ok(Digest::from_bytes(digest)),
             false => Err(format!("not a SHA-256 in hex: found {} bytes, where 64 hex digits belong", bytes.len())),
         }
     })

@@ -112,7 +112,7 @@ fn unpriced(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
     for (name, _) in &document.tenants {
         let Some(tenant) = plan.tenants.get(&name.value) else { continue };
         let everywhere = across_models(plan, tenant).chain(tenant.apps.values().flatten());
-        let everywhere = everywhere.chain(tenant.keys.values().flatten()).any(money);
+        let everywhere = everywhere.chain(tenant.keys.values().flat_map(|key| &key.limits)).any(money);
         let mut models: Vec<_> = tenant.models.iter().collect();
         models.sort_by_key(|(name, _)| *name);
         for (model, own) in models {
@@ -167,8 +167,9 @@ fn degrading(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
 fn all_limits(plan: &Plan) -> impl Iterator<Item = &Limit> {
     let tenants = plan.tenants.values().flat_map(|tenant| {
         let models = tenant.models.values().chain(&tenant.any_model).flat_map(|model| &model.limits);
-        let apps = tenant.apps.values().chain(tenant.keys.values()).flatten();
-        tenant.limits.iter().chain(&tenant.users).chain(models).chain(apps)
+        let keys = tenant.keys.values().flat_map(|key| &key.limits);
+        let named = tenant.apps.values().flatten().chain(keys);
+        tenant.limits.iter().chain(&tenant.users).chain(models).chain(named)
     });
     let models = plan.models.values().flat_map(|model| &model.limits);
     plan.global.iter().chain(plan.cost_centers.values().flatten()).chain(models).chain(tenants)

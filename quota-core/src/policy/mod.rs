@@ -2,17 +2,19 @@
 //!
 //! Floor 1. Invariant: a policy either loads whole or reports everything that is wrong with it.
 //!
-//! `node` reads the text, `fields`, `limits` and `document` what it says, `compile`, `build` and `acts` make the plan of
-//! it, `doubts` finds what is allowed and probably not meant.
+//! `node` reads the text, `fields`, `limits` and `document` what it says, `compile`, `build`, `keys`, `claims` and
+//! `acts` make the plan of it, `doubts` finds what is allowed and probably not meant.
 
 mod acts;
 mod build;
+pub mod claims;
 mod compile;
 mod document;
 mod document_price;
 mod doubts;
 mod error;
 mod fields;
+pub(crate) mod keys;
 mod limits;
 mod node;
 pub mod plan;
@@ -31,6 +33,7 @@ pub use self::build::{MAX_COMPILED, MAX_OVERRIDES};
 use self::document::Document;
 pub use self::error::{ErrorKind, MAX_ERRORS, PolicyError, PolicyErrors};
 use self::error::{Origin, Report};
+pub use self::keys::{MAX_KEY_DEPTH, MAX_KEY_LIMITS};
 pub use self::node::{MAX_BYTES, MAX_DEPTH, MAX_NODES};
 use self::plan::{ModelPlan, Plan};
 use self::price_list::{MAX_LIST_BYTES, PriceList};

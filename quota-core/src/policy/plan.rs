@@ -2,10 +2,12 @@
 //!
 //! Floor 1. Invariant: immutable; every name in it has been checked, every amount is within its word.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::estimate::Tokenizer;
+use crate::key::Digest;
+use crate::policy::claims::ClaimsPlan;
 use crate::policy::price::Price;
 use crate::time::{Calendar, Unit};
 use crate::units::{MAX_AMOUNT, Meter};
@@ -204,6 +206,8 @@ pub struct TenantPlan {
     pub plan: Option<Arc<str>>,
     /// Whose money it spends.
     pub cost_center: Option<Arc<str>>,
+    /// Where its days, weeks and months begin: an IANA time zone.
+    pub timezone: Arc<str>,
     /// Its share in the scheduler.
     pub weight: u32,
     /// The lane of its requests unless they say otherwise.
@@ -220,8 +224,8 @@ pub struct TenantPlan {
     pub users: Vec<Limit>,
     /// Limits of its apps, by name.
     pub apps: HashMap<Arc<str>, Vec<Limit>>,
-    /// Limits of its keys, by key id.
-    pub keys: HashMap<Arc<str>, Vec<Limit>>,
+    /// Its keys, by key id.
+    pub keys: HashMap<Arc<str>, Arc<KeyPlan>>,
     /// The most requests that may wait in its queue; `None` for the lane's own bound.
     pub max_queue: Option<u64>,
     /// What each of its agents' runs may spend.
@@ -229,12 +233,16 @@ pub struct TenantPlan {
 }
 
 /// A virtual key's record; the key itself is never kept.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// A key with a parent only narrows it: what the parent and its parents say holds too.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct KeyPlan {
     /// The key's id.
     pub id: Arc<str>,
     /// The tenant it belongs to.
     pub tenant: Arc<str>,
+    /// The id of the key that it narrows, of the same tenant.
+    pub parent: Option<Arc<str>>,
     /// The app it stands for.
     pub app: Option<Arc<str>>,
     /// The environment it stands for.
@@ -249,6 +257,10 @@ pub struct KeyPlan {
     pub expires: Option<u64>,
     /// Whether it has been revoked.
     pub revoked: bool,
+    /// The models it may use of those that its tenant may; `None` for all of them.
+    pub models: Option<HashSet<Arc<str>>>,
+    /// Its own limits.
+    pub limits: Vec<Limit>,
 }
 
 /// A lane.
@@ -315,7 +327,9 @@ pub struct Plan {
     /// Limits of cost centres, by name.
     pub cost_centers: HashMap<Arc<str>, Vec<Limit>>,
     /// Keys by SHA-256 digest.
-    pub keys: HashMap<[u8; 32], Arc<KeyPlan>>,
+    pub keys: HashMap<Digest, Arc<KeyPlan>>,
+    /// Which verified claims name a principal; `None` if none do.
+    pub claims: Option<ClaimsPlan>,
     /// Lanes by name.
     pub lanes: HashMap<Arc<str>, Arc<LanePlan>>,
     /// The lane of a request that names none: the first of the document, `interactive` if there is none. It is always

@@ -90,7 +90,7 @@ fn scope<'p>(plan: &'p Plan, fact: &Value) -> Result<&'p [Limit], String> {
         (Some("*"), ..) => tenant.any_model.as_ref().map(|model| model.limits.as_slice()),
         (Some(model), ..) => tenant.models.get(model).map(|model| model.limits.as_slice()),
         (_, Some(app), ..) => tenant.apps.get(app).map(Vec::as_slice),
-        (_, _, Some(key), _) => tenant.keys.get(key).map(Vec::as_slice),
+        (_, _, Some(key), _) => tenant.keys.get(key).map(|key| key.limits.as_slice()),
         (.., true) => Some(tenant.users.as_slice()),
         _ => Some(tenant.limits.as_slice()),
     };

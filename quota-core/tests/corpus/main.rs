@@ -6,6 +6,7 @@
 mod calendar;
 mod config;
 mod estimate;
+mod keys;
 mod price;
 mod respond;
 mod scenario;
@@ -19,7 +20,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 564;
+const COUNT: usize = 604;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
@@ -27,6 +28,7 @@ const RUNNERS: &[(&str, Runner)] = &[
     ("calendar", calendar::run),
     ("config", config::run),
     ("estimate", estimate::run),
+    ("keys", keys::run),
     ("price", price::run),
     ("respond", respond::run),
     ("scenario", scenario::run),
