@@ -285,8 +285,8 @@ impl<S: Store> Draft<'_, S> {
                 if term.soft && !first.within_soft.contains(&(place as u16)) {
                     first.within_soft.push(place as u16);
                 }
-                if term.on_exceed == OnExceed::Degrade
-                    && let Some(yields) = &mut first.yields
+                // Past the hard amount the soft one is passed too, so a limit with either calls for its steps there.
+                if let Some(yields) = &mut first.yields
                     && !yields.contains(&(place as u16))
                 {
                     yields.push(place as u16);
