@@ -1,7 +1,7 @@
 //! Cases of kind `scenario`: a script of steps on a manual clock, through the real gate.
 //!
 //! A case has a `policy` (or a `policy_file` among the fixtures, with a `price_list` where it needs one), a `start`, and
-//! `steps`. A step has a time (`at_ms` or `at_ns` since the start; where the clock stands, if left out), a verb (`do`),
+//! `steps`; `bounds` of the store are 1024 rows and open leases if left out. A step has a time (`at_ms` or `at_ns` since the start; where the clock stands, if left out), a verb (`do`),
 //! the verb's inputs, and what to `expect` of it. A key that nothing reads fails the case.
 //!
 //! Who asks is `who`: a tenant's name, the fields of a principal, or a name that an earlier `authenticate` gave; `acme`
@@ -35,25 +35,15 @@ pub fn run(case: &Value) -> Result<(), String> {
     words.text("about")?;
     let start = parse_instant(words.may_text("start")?.as_deref().unwrap_or(START)).map_err(|e| e.to_string())?;
     let clock = Arc::new(ManualClock::at(start));
-    let mut builder = Gate::builder(policy(&mut words)?).clock(clock.clone());
-    if let Some(bounds) = words.may("bounds") {
-        let mut bounds = Words::of(&bounds)?;
-        let usual = Bounds::default();
-        let mut bound = |key, usual: u32| bounds.may_count(key).map(|n| n.map_or(usual, |n| n as u32));
-        let made = Bounds { rows: bound("rows", usual.rows)?, open_leases: bound("open_leases", usual.open_leases)? };
-        bounds.done()?;
-        builder = builder.store(Memory::new(made));
-    }
+    let mut bounds = Words::of(&words.may("bounds").unwrap_or(json!({})))?;
+    let mut bound = |key| bounds.may_count(key).map(|n| n.unwrap_or(1024) as u32);
+    let store = Memory::new(Bounds { rows: bound("rows")?, open_leases: bound("open_leases")? });
+    bounds.done()?;
+    let gate = Gate::builder(policy(&mut words)?).store(store).clock(clock.clone()).build();
     let steps = words.list("steps")?;
     words.done()?;
-    let mut stage = Stage {
-        gate: builder.build(),
-        clock,
-        elapsed: 0,
-        leases: BTreeMap::new(),
-        queued: BTreeMap::new(),
-        known: BTreeMap::new(),
-    };
+    let mut stage =
+        Stage { gate, clock, elapsed: 0, leases: BTreeMap::new(), queued: BTreeMap::new(), known: BTreeMap::new() };
     for (n, step) in steps.iter().enumerate() {
         stage.step(step).map_err(|what| format!("step {}: {what}\n    {step}", n + 1))?;
     }
