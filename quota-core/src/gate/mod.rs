@@ -78,7 +78,8 @@ impl<S: Store> std::fmt::Debug for Gate<S> {
 #[must_use]
 pub struct GateBuilder<S: Store> {
     policy: Policy,
-    store: S,
+    /// Makes the store when the gate is built: one that another replaces is never made.
+    store: Box<dyn FnOnce() -> S + Send + Sync>,
     journal: Arc<dyn Journal>,
     estimator: Arc<dyn Estimator>,
     clock: Arc<dyn Clock>,
@@ -94,7 +95,7 @@ impl Gate<Memory> {
     pub fn builder(policy: Policy) -> GateBuilder<Memory> {
         GateBuilder {
             policy,
-            store: Memory::default(),
+            store: Box::new(Memory::default),
             journal: Arc::new(Ring::default()),
             estimator: Arc::new(Standard),
             clock: Arc::new(SystemClock::new()),
@@ -106,7 +107,7 @@ impl<S: Store> GateBuilder<S> {
     /// Keeps accounts and leases in another store.
     pub fn store<T: Store>(self, store: T) -> GateBuilder<T> {
         let GateBuilder { policy, journal, estimator, clock, .. } = self;
-        GateBuilder { policy, store, journal, estimator, clock }
+        GateBuilder { policy, store: Box::new(|| store), journal, estimator, clock }
     }
 
     /// Writes the journal elsewhere.
@@ -134,7 +135,7 @@ impl<S: Store> GateBuilder<S> {
         let wiring = Wiring::new(self.policy.plan().clone(), digest.clone());
         self.journal.append(Event::Loaded(digest), now);
         let shared = Shared {
-            store: self.store,
+            store: (self.store)(),
             journal: self.journal,
             estimator: self.estimator,
             clock: self.clock,
