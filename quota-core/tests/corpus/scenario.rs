@@ -1,7 +1,7 @@
 //! Cases of kind `scenario`: a script of steps on a manual clock, through the real gate.
 //!
 //! A case has a `policy` (or a `policy_file` among the fixtures, with a `price_list` where it needs one), a `start`, and
-//! `steps`; `bounds` of the store are 1024 rows and open leases if left out. A step has a time (`at_ms` or `at_ns` since the start; where the clock stands, if left out), a verb (`do`),
+//! `steps`; `bounds` of the store are 128 rows and open leases if left out. A step has a time (`at_ms` or `at_ns` since the start; where the clock stands, if left out), a verb (`do`),
 //! the verb's inputs, and what to `expect` of it. A key that nothing reads fails the case.
 //!
 //! Who asks is `who`: a tenant's name, the fields of a principal, or a name that an earlier `authenticate` gave; `acme`
@@ -36,7 +36,7 @@ pub fn run(case: &Value) -> Result<(), String> {
     let start = parse_instant(words.may_text("start")?.as_deref().unwrap_or(START)).map_err(|e| e.to_string())?;
     let clock = Arc::new(ManualClock::at(start));
     let mut bounds = Words::of(&words.may("bounds").unwrap_or(json!({})))?;
-    let mut bound = |key| bounds.may_count(key).map(|n| n.unwrap_or(1024) as u32);
+    let mut bound = |key| bounds.may_count(key).map(|n| n.unwrap_or(128) as u32);
     let store = Memory::new(Bounds { rows: bound("rows")?, open_leases: bound("open_leases")? });
     bounds.done()?;
     let gate = Gate::builder(policy(&mut words)?).store(store).clock(clock.clone()).build();
@@ -267,4 +267,34 @@ impl Stage {
         }
         found.into()
     }
+}
+
+/// What no step reads and what no step came to is an error, not a silence.
+#[test]
+fn a_script_is_read_to_the_letter() {
+    let policy = json!({ "tenants": { "acme": { "models": ["m"], "rpm": 2 } } });
+    let script = |steps: Value| run(&json!({ "id": "x", "about": "x", "policy": policy, "steps": steps }));
+    let admit = |extra: Value| {
+        let mut step = json!({ "do": "admit", "expect": "allow" });
+        step.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        script(json!([step]))
+    };
+    assert_eq!(admit(json!({})), Ok(()));
+    for (step, want) in [
+        (json!({ "inptu": 5 }), "nothing reads `inptu`"),
+        (json!({ "do": "admti" }), "no verb `admti`"),
+        (json!({ "who": { "usr": "u" } }), "nothing reads `usr`"),
+        (json!({ "input": "5" }), "`input` is no count"),
+        (json!({ "expect": "reject" }), "action is \"allow\", not \"reject\""),
+        (json!({ "expect": { "actoin": "allow" } }), "there is no `actoin`"),
+        (json!({ "expect": { "remaining": { "rps": 1 } } }), "there is no `remaining.rps`"),
+        (json!({ "expect": { "remaining": { "rpm": 2 } } }), "remaining.rpm is 1, not 2"),
+        (json!({ "expect": { "soft_passed": ["tenant:acme rpm"] } }), "soft_passed is [], not"),
+        (json!({ "expect": { "action": "allow", "retry_after_ms": null } }), "there is no `retry_after_ms`"),
+    ] {
+        let told = admit(step.clone()).unwrap_err();
+        assert!(told.contains(want), "{step}: {told}");
+    }
+    assert!(run(&json!({ "id": "x", "about": "x", "policy": policy, "steps": [], "setps": [] })).is_err());
+    assert!(script(json!([{ "at_ms": 5, "do": "sweep" }, { "at_ms": 4, "do": "sweep" }])).is_err());
 }
