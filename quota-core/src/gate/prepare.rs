@@ -275,7 +275,6 @@ impl<S: Store> Draft<'_, S> {
     fn degrade(&self, choices: &mut SmallVec<[Choice; 1]>, rosters: &mut SmallVec<[Arc<Roster>; 1]>) {
         let plan = &self.wiring.plan;
         let roster = rosters[0].clone();
-        let mut steps: SmallVec<[(u16, &DegradeStep, SmallVec<[u16; 2]>); 4]> = SmallVec::new();
         for (at, step) in plan.degrade.iter().enumerate() {
             if step.when_model.as_ref().is_some_and(|model| *model != self.request.model) {
                 continue;
@@ -284,7 +283,7 @@ impl<S: Store> Draft<'_, S> {
                 let named = step.when_soft.as_ref().is_none_or(|name| *name == bound.limit);
                 named && (term.soft || term.on_exceed == OnExceed::Degrade)
             });
-            let mut answers = SmallVec::new();
+            let mut answers: SmallVec<[u16; 2]> = SmallVec::new();
             for (place, (_, term)) in calls {
                 let (place, first) = (place as u16, &mut choices[0]);
                 answers.push(place);
@@ -298,16 +297,16 @@ impl<S: Store> Draft<'_, S> {
                     yields.push(place);
                 }
             }
-            if !answers.is_empty() {
-                steps.push((at as u16, step, answers));
+            if answers.is_empty() {
+                continue;
             }
-        }
-        for (at, step, answers) in steps {
             let model = step.model.clone().unwrap_or_else(|| self.request.model.clone());
             let lane = step.lane.clone().unwrap_or_else(|| choices[0].terms.lane.clone());
             // A step that this request can't take (its model is not allowed, its context too short) is passed over.
             let Ok(roster) = self.roster(&model) else { continue };
-            let Ok(choice) = self.choice(&roster, &model, &lane, Some((at, step))) else { continue };
+            let Ok(choice) = self.choice(&roster, &model, &lane, Some((at as u16, step))) else {
+                continue;
+            };
             choices.push(Choice { yields: None, answers, ..choice });
             rosters.push(roster);
         }

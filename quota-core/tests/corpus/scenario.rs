@@ -171,7 +171,7 @@ impl Stage {
         let request = words.request(turn)?;
         let name = named.or(request.id.as_deref().map(str::to_owned));
         let decision = self.gate.admit(&who, &request);
-        let found = shown::decision(&decision, |lease| shown::lease(lease));
+        let found = shown::decision(&decision, shown::lease);
         match decision {
             Decision::Allow(lease) | Decision::Degrade(lease, _) => {
                 let name = name.unwrap_or_else(|| format!("lease {}", self.leases.len()));
@@ -196,7 +196,7 @@ impl Stage {
         let decision = self.gate.admit(&who, &request);
         let lease = match decision {
             Decision::Allow(lease) | Decision::Degrade(lease, _) => lease,
-            other => return Ok((shown::decision(&other, |lease| shown::lease(lease)), who)),
+            other => return Ok((shown::decision(&other, shown::lease), who)),
         };
         lease.sent();
         Ok((shown::ended(lease.settle(usage)), who))
