@@ -355,6 +355,16 @@ impl Record {
 
     /// The largest amount held per meter.
     pub fn held_amounts(&self) -> Amounts {
+        let limits = self.claim.terms.lineup.limits();
+        let mut amounts = Amounts::default();
+        if self.more.is_empty() {
+            // One hold a limit.
+            for hold in &self.claim.holds {
+                let meter = limits[hold.limit as usize].meter;
+                amounts.set(meter, amounts.get(meter).max(hold.amount));
+            }
+            return amounts;
+        }
         let mut sums: SmallVec<[(u16, u64); 8]> = SmallVec::new();
         for hold in self.holds() {
             match sums.iter_mut().find(|(limit, _)| *limit == hold.limit) {
@@ -362,9 +372,8 @@ impl Record {
                 None => sums.push((hold.limit, hold.amount)),
             }
         }
-        let mut amounts = Amounts::default();
         for (limit, sum) in sums {
-            let meter = self.claim.terms.lineup.limits()[limit as usize].meter;
+            let meter = limits[limit as usize].meter;
             amounts.set(meter, amounts.get(meter).max(sum));
         }
         amounts
@@ -445,6 +454,8 @@ impl Record {
                 // A late settle finds the slots free already.
                 State::Settled(settled) if meter.is_held() => (!settled.late).then_some(0),
                 State::Settled(settled) if settled.usage.is_none() => None,
+                // Never extended: one hold a limit.
+                State::Settled(settled) if self.more.is_empty() => Some(settled.amounts.get(meter)),
                 State::Settled(settled) => {
                     let is_last = !self.holds().skip(at + 1).any(|later| later.limit == hold.limit);
                     let before = spent.iter().find(|(limit, _)| *limit == hold.limit).map_or(0, |(_, sum)| *sum);

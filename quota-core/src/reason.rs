@@ -76,6 +76,8 @@ reasons! {
     LeasesExhausted "leases_exhausted" 503 Soon "As many leases are open as the gate was built for.";
     AccountsExhausted "accounts_exhausted" 503 Soon "As many accounts are in use as the gate was built for.";
     StoreUnavailable "store_unavailable" 503 Soon "The store that holds the accounts does not answer.";
+    RetryStorm "retry_storm" 429 Soon "The same refused request came again and again before it was to.";
+    Frozen "frozen" 403 No "The tenant, the key or the model is frozen by an operator.";
     SoftLimitPassed "soft_limit_passed" 200 No "A soft amount is passed and the policy gives a lesser answer for it.";
 }
 

@@ -54,12 +54,13 @@ fn the_shape_by_model_means_what_it_says() {
 fn the_shape_by_tenant_means_what_it_says() {
     let policy = load("policy-by-tenant.yaml");
     let plan = policy.plan();
-    for (name, rpm, tpm, inflight, day, month, alert, models) in [
-        ("acme-corp", 300, 500_000, 50, 500, 10_000, 80, 3),
-        ("startup-xyz", 60, 100_000, 10, 50, 1000, 80, 2),
-        ("internal-dev", 20, 50_000, 5, 10, 200, 90, 1),
+    for (name, rpm, tpm, inflight, day, month, alert, models, weight) in [
+        ("acme-corp", 300, 500_000, 50, 500, 10_000, 80, 3, 4),
+        ("startup-xyz", 60, 100_000, 10, 50, 1000, 80, 2, 2),
+        ("internal-dev", 20, 50_000, 5, 10, 200, 90, 1, 1),
     ] {
         let tenant = &plan.tenants[name];
+        assert_eq!(tenant.weight, weight, "{name}: its priority, high, medium or low");
         assert_eq!(limit(&tenant.limits, "rpm").hard, rpm, "{name}");
         assert_eq!(limit(&tenant.limits, "tpm").hard, tpm, "{name}");
         assert_eq!(limit(&tenant.limits, "max_inflight").hard, inflight, "{name}");

@@ -2,9 +2,12 @@
 //!
 //! Floor 3. Invariant: whatever the store, what is decided before and after its one trip is this code.
 
+mod alert;
 mod decision;
+mod freeze;
 mod lease;
 mod prepare;
+mod storm;
 mod tally;
 mod verdict;
 mod view;
@@ -15,7 +18,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
+pub use self::alert::Subscriber;
 pub use self::decision::{Decision, Degradation, Offer, Queued};
+pub use self::freeze::{Freeze, Target};
 pub use self::lease::Lease;
 use self::prepare::{Prepared, refusal};
 pub use self::tally::{Counter, Tally};
@@ -46,6 +51,7 @@ pub struct Gate<S: Store = Memory>(Arc<Handle<S>>);
 struct Refused {
     refusal: Box<Refusal>,
     tally: Arc<Tally>,
+    lane: Arc<str>,
 }
 
 /// What leases keep alive; one a clone of the gate.
@@ -60,6 +66,9 @@ struct Shared<S: Store> {
     clock: Arc<dyn Clock>,
     wiring: ArcCell<Wiring>,
     tallies: Tallies,
+    frozen: ArcCell<freeze::Frozen>,
+    storms: storm::Storms,
+    alerts: alert::Alerts,
 }
 
 impl<S: Store> Clone for Gate<S> {
@@ -78,8 +87,8 @@ impl<S: Store> std::fmt::Debug for Gate<S> {
 #[must_use]
 pub struct GateBuilder<S: Store> {
     policy: Policy,
-    /// Makes the store when the gate is built: one that another replaces is never made.
-    store: Box<dyn FnOnce() -> S + Send + Sync>,
+    /// Makes the store, so that the usual one takes no memory where another is used.
+    store: Box<dyn FnOnce() -> S + Send>,
     journal: Arc<dyn Journal>,
     estimator: Arc<dyn Estimator>,
     clock: Arc<dyn Clock>,
@@ -107,7 +116,7 @@ impl<S: Store> GateBuilder<S> {
     /// Keeps accounts and leases in another store.
     pub fn store<T: Store>(self, store: T) -> GateBuilder<T> {
         let GateBuilder { policy, journal, estimator, clock, .. } = self;
-        GateBuilder { policy, store: Box::new(|| store), journal, estimator, clock }
+        GateBuilder { policy, store: Box::new(move || store), journal, estimator, clock }
     }
 
     /// Writes the journal elsewhere.
@@ -141,6 +150,9 @@ impl<S: Store> GateBuilder<S> {
             clock: self.clock,
             wiring: ArcCell::new(Arc::new(wiring)),
             tallies: Tallies::default(),
+            frozen: ArcCell::empty(),
+            storms: storm::Storms::new(),
+            alerts: alert::Alerts::default(),
         };
         Gate(Arc::new(Handle { shared: Arc::new(shared) }))
     }
@@ -159,6 +171,10 @@ impl<S: Store> Gate<S> {
     pub fn admit<'a>(&'a self, who: &'a Principal, request: &'a Request) -> S::Answer<'a, Decision<Lease<S>>> {
         let shared = self.shared();
         let now = shared.clock.now();
+        if let Some(wait) = shared.storms.early(who, request, now) {
+            let refusal = refusal(Reason::RetryStorm, Some(who), request, None);
+            return S::ready(shared.reject(Box::new(Refusal { wait: Wait::After(wait), ..*refusal }), now));
+        }
         let prepared = shared.wired(|wiring| prepare::prepare(shared, wiring, who, request, now));
         let Prepared { reservation, rosters } = match prepared {
             Ok(prepared) => prepared,
@@ -170,11 +186,19 @@ impl<S: Store> Gate<S> {
             self.conclude(question, reserved, now)
         });
         S::chain(concluded, move |concluded| match concluded {
-            Ok(decision) => S::ready(decision),
+            Ok(decision) => {
+                if matches!(decision, Decision::Allow(_) | Decision::Degrade(..)) {
+                    shared.storms.admitted(who, request);
+                }
+                S::ready(decision)
+            }
             Err(refused) => {
-                let Refused { refusal, tally } = *refused;
+                let Refused { refusal, tally, lane } = *refused;
+                if let Wait::After(wait) = refusal.wait {
+                    shared.storms.refused(who, request, wait, now);
+                }
                 let hinted = view::hint(shared, who, request, refusal, now);
-                S::chain(hinted, move |refusal| S::ready(shared.refuse(&tally, refusal, now)))
+                S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
             }
         })
     }
@@ -196,18 +220,25 @@ impl<S: Store> Gate<S> {
                 let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal));
                 match queued {
                     Some(Ok(queued)) => {
-                        tally(0).add(Counter::Queued, 1);
-                        tally(0).refused(refusal.reason);
+                        let count = |tally: &Tally| {
+                            tally.add(Counter::Queued, 1);
+                            tally.refused(refusal.reason);
+                        };
+                        count(tally(0));
+                        shared.tallies.in_lane(&queued.lane, count);
                         shared.journal.append(Event::Queued(Arc::new(*refusal), queued.lane.clone()), now);
                         Ok(Decision::Queue(queued))
                     }
-                    Some(Err(full)) => Ok(shared.refuse(tally(0), full, now)),
-                    None => Err(Box::new(Refused { refusal, tally: tally(0).clone() })),
+                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(0), full, now)),
+                    None => {
+                        let (tally, lane) = (tally(0).clone(), question.lane().clone());
+                        Err(Box::new(Refused { refusal, tally, lane }))
+                    }
                 }
             }
             other => {
                 let refusal = question.unreserved(&other);
-                Ok(shared.refuse(tally(0), refusal, now))
+                Ok(shared.refuse_in(question.lane(), tally(0), refusal, now))
             }
         }
     }
@@ -228,6 +259,10 @@ impl<S: Store> Gate<S> {
         if first {
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
             question.roster(choice).tally.add(counter, 1);
+            shared.tallies.in_lane(&record.claim.terms.lane, |tally| tally.add(counter, 1));
+            if question.roster(choice).alerts {
+                shared.alert(question.roster(choice), record, now);
+            }
         }
         let lease = Lease::new(self.0.clone(), record, first);
         match degradation {
@@ -431,6 +466,14 @@ impl<S: Store> Shared<S> {
         Decision::Reject(refusal)
     }
 
+    fn refuse_in<L>(&self, lane: &Arc<str>, tally: &Tally, refusal: Box<Refusal>, now: Now) -> Decision<L> {
+        self.tallies.in_lane(lane, |tally| {
+            tally.add(Counter::Rejected, 1);
+            tally.refused(refusal.reason);
+        });
+        self.refuse(tally, refusal, now)
+    }
+
     fn note_refusal(&self, refusal: &Refusal, now: Now) {
         self.journal.append(Event::Refused(Arc::new(refusal.clone())), now);
     }
@@ -464,6 +507,7 @@ impl<S: Store> Shared<S> {
         if let Some(tally) = self.tallies.find(terms.principal.tenant(), &terms.group) {
             tally.ended(record);
         }
+        self.tallies.in_lane(&terms.lane, |tally| tally.ended(record));
     }
 
     /// The receipt of an ending, which is journaled unless it has been.

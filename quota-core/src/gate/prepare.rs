@@ -112,6 +112,10 @@ impl<S: Store> Draft<'_, S> {
     }
 
     fn roster(&self, model: &str) -> Result<Arc<Roster>, Box<Refusal>> {
+        if let Some(freeze) = self.gate.freeze_on(self.who, model) {
+            let detail = format!("{}: {}", freeze.target.label(), freeze.reason);
+            return Err(self.no(Reason::Frozen, Some(detail)));
+        }
         let roster = self.wiring.roster(&self.gate.store, &self.gate.tallies, self.who, model, self.now);
         roster.map_err(|why| match why {
             NoRoster::TenantUnknown => self.no(Reason::TenantUnknown, None),

@@ -112,6 +112,10 @@ pub(super) fn hint<'a, S: Store>(
 pub struct Snapshot {
     /// By tenant and model.
     pub models: BTreeMap<(Arc<str>, Arc<str>), Arc<Tally>>,
+    /// By lane; refusals before a lane was found are not among them.
+    pub lanes: BTreeMap<Arc<str>, Arc<Tally>>,
+    /// Refusals that belong to no tenant and model of the policy.
+    pub strangers: Arc<Tally>,
     /// Requests waiting, by tenant.
     pub waiting_tenants: BTreeMap<Arc<str>, Arc<Waiting>>,
     /// Requests waiting, by lane.
@@ -124,6 +128,8 @@ impl<S: Store> Gate<S> {
         let tallies = &self.shared().tallies;
         Snapshot {
             models: tallies.models.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
+            lanes: tallies.by_lane.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
+            strangers: tallies.strangers.clone(),
             waiting_tenants: tallies.tenants.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
             waiting_lanes: tallies.lanes.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
         }

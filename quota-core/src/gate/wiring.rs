@@ -35,13 +35,20 @@ pub(super) struct Tallies {
     pub(super) tenants: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
     /// Waiting requests by lane.
     pub(super) lanes: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
+    /// By lane.
+    pub(super) by_lane: papaya::HashMap<Arc<str>, Arc<Tally>, ahash::RandomState>,
     /// Refusals that belong to no tenant and model of the policy.
-    pub(super) strangers: Tally,
+    pub(super) strangers: Arc<Tally>,
 }
 
 impl Tallies {
     pub(super) fn model(&self, tenant: &Arc<str>, group: &Arc<str>) -> Arc<Tally> {
         self.models.pin().get_or_insert_with((tenant.clone(), group.clone()), Arc::default).clone()
+    }
+
+    /// Counts in a lane's tally. Lanes are the policy's, so there are few.
+    pub(super) fn in_lane(&self, lane: &Arc<str>, count: impl FnOnce(&Tally)) {
+        count(self.by_lane.pin().get_or_insert_with(lane.clone(), Arc::default));
     }
 
     /// The tally of a lease's tenant and model, if there is one.
@@ -64,6 +71,8 @@ pub(super) struct Term {
     pub(super) hold: Hold,
     pub(super) on_exceed: OnExceed,
     pub(super) soft: bool,
+    /// Percentage of the hard amount whose crossing is told.
+    pub(super) alert_percent: Option<u8>,
     /// Place in the wiring's calendars, for a budget.
     calendar: Option<u16>,
     /// Whether the scope is wider than the tenant.
@@ -87,6 +96,8 @@ pub(super) struct Roster {
     /// In the order of the lineup.
     pub(super) terms: Box<[Term]>,
     pub(super) has_money: bool,
+    /// Whether a limit has a soft amount or a percentage to tell of.
+    pub(super) alerts: bool,
     pub(super) tally: Arc<Tally>,
     /// Wall times between which no override starts or ends: outside, the roster has to be made anew.
     holds: Range<u64>,
@@ -256,6 +267,7 @@ impl Wiring {
         let source = upstream.as_ref().or(model.as_ref());
         let price = model.as_ref().and_then(|m| m.price.clone()).or_else(|| source.and_then(|m| m.price.clone()));
         Ok(Roster {
+            alerts: terms.iter().any(|term| term.soft || term.alert_percent.is_some()),
             has_money: bounds.iter().any(|bound| bound.meter == Meter::Money),
             price,
             model_ceilings: merge(model.as_ref().map(|m| m.ceilings), upstream.as_ref().map(|m| m.ceilings)),
@@ -387,6 +399,7 @@ impl<S: Store> Build<'_, S> {
             hold: limit.hold,
             on_exceed: limit.on_exceed,
             soft: limit.soft.is_some(),
+            alert_percent: limit.alert_percent,
             calendar: calendar.map(|at| at as u16),
             shared: scope == Scope::Shared,
             window,

@@ -44,6 +44,33 @@ pub enum Event {
     Queued(Arc<Refusal>, Arc<str>),
     /// A policy came into force: its digest.
     Loaded(Arc<str>),
+    /// Something was frozen: what, by whom, why.
+    Frozen(Arc<str>, Arc<str>, Arc<str>),
+    /// Something frozen goes on: what, by whom.
+    Thawed(Arc<str>, Arc<str>),
+    /// A soft amount or a set percentage was passed, for the first time in its period.
+    Alerted(Arc<Alert>),
+}
+
+/// A crossing that somebody asked to be told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Alert {
+    /// The tenant whose request crossed it.
+    pub tenant: Arc<str>,
+    /// The scope of the limit.
+    pub scope: Arc<str>,
+    /// The limit's name.
+    pub limit: Arc<str>,
+    /// What it counts.
+    pub meter: Meter,
+    /// The amount that was crossed.
+    pub crossed: u64,
+    /// The limit's hard amount.
+    pub hard: u64,
+    /// The amount in use after the request.
+    pub used: u64,
+    /// Whether it is the soft amount; a percentage of the hard one otherwise.
+    pub soft: bool,
 }
 
 /// Where entries go and where they are read from.
@@ -66,7 +93,8 @@ impl Event {
                 Some(record.claim.terms.principal.tenant())
             }
             Event::Refused(refusal) | Event::Queued(refusal, _) => Some(&refusal.tenant),
-            Event::Loaded(_) => None,
+            Event::Alerted(alert) => Some(&alert.tenant),
+            Event::Loaded(_) | Event::Frozen(..) | Event::Thawed(..) => None,
         }
     }
 
@@ -77,7 +105,7 @@ impl Event {
                 record.claim.terms.request_id.as_deref()
             }
             Event::Refused(refusal) | Event::Queued(refusal, _) => refusal.request_id.as_deref(),
-            Event::Loaded(_) => None,
+            Event::Loaded(_) | Event::Frozen(..) | Event::Thawed(..) | Event::Alerted(_) => None,
         }
     }
 
@@ -91,6 +119,9 @@ impl Event {
             Event::Refused(_) => "refused",
             Event::Queued(..) => "queued",
             Event::Loaded(_) => "policy_loaded",
+            Event::Frozen(..) => "frozen",
+            Event::Thawed(..) => "thawed",
+            Event::Alerted(_) => "alerted",
         }
     }
 }
@@ -113,6 +144,17 @@ impl Entry {
                 value
             }
             Event::Loaded(digest) => json!({ "digest": digest }),
+            Event::Frozen(target, author, reason) => json!({ "target": target, "author": author, "reason": reason }),
+            Event::Thawed(target, author) => json!({ "target": target, "author": author }),
+            Event::Alerted(alert) => json!({
+                "tenant": alert.tenant,
+                "scope": alert.scope,
+                "limit": alert.limit,
+                "crossed": alert.meter.show(alert.crossed),
+                "hard": alert.meter.show(alert.hard),
+                "used": alert.meter.show(alert.used),
+                "soft": alert.soft,
+            }),
         };
         if let (Value::Object(line), Value::Object(detail)) = (&mut line, detail) {
             line.extend(detail);

@@ -98,7 +98,8 @@ impl Replayed {
     fn apply(&mut self, entry: &Entry) {
         match &entry.event {
             Event::Admitted(record) | Event::Extended(record) | Event::Ended(record) => self.bring(record, entry.at),
-            Event::Refused(_) | Event::Queued(..) | Event::Loaded(_) => {}
+            // No other event moves an account.
+            _ => {}
         }
     }
 }

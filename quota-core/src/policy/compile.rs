@@ -188,7 +188,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             name: "".into(),
             plan: None,
             cost_center: None,
-            weight: strongest().find_map(|bundle| bundle.weight).unwrap_or(1),
+            weight: strongest().find_map(|bundle| bundle.weight).or_else(|| strongest().find_map(word)).unwrap_or(1),
             lane: self.lane(strongest()),
             limits: self.builder.limits(&limits, zone, purpose, self.report),
             ceilings: ceilings(layers.iter().map(|layer| &layer.bundle.ceilings), self.report),
@@ -438,4 +438,14 @@ fn ceilings<'c>(layers: impl IntoIterator<Item = &'c CeilingsDoc>, report: &mut 
     }
     let value = |ceiling: Option<super::fields::Spanned<u64>>| ceiling.map(|ceiling| ceiling.value);
     Ceilings { context: value(merged.context), input: value(merged.input), output: value(merged.output) }
+}
+
+/// The weight that a priority's word stands for where no layer gives a number: each twice the one below it.
+fn word(bundle: &Bundle) -> Option<u32> {
+    match &*bundle.priority.as_ref()?.value {
+        "high" => Some(4),
+        "medium" => Some(2),
+        "low" => Some(1),
+        _ => None,
+    }
 }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::document::{Bundle, Document};
+use super::document::Document;
 use super::error::{ErrorKind, MAX_ERRORS, Origin, PolicyError};
 use super::plan::{Limit, OnExceed, Plan, TenantPlan, UnknownPrice};
 use crate::units::Meter;
@@ -21,7 +21,7 @@ pub(crate) fn warnings(document: &Document, plan: &Plan, unlisted: bool) -> Vec<
     tenants(document, plan, &mut doubts);
     unpriced(document, plan, &mut doubts);
     ceilings(document, plan, &mut doubts);
-    labels(document, plan, &mut doubts);
+    labels(document, &mut doubts);
     degrading(document, plan, &mut doubts);
     for doc in &document.overrides {
         if let (Some(operator), Some(approver)) = (&doc.operator, &doc.approver)
@@ -126,18 +126,9 @@ fn unpriced(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
     }
 }
 
-/// Tiers and priorities that are only labels although the document has plans or queues, or could have.
-fn labels(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+/// Tiers that are only labels although the document has plans.
+fn labels(document: &Document, doubts: &mut Vec<PolicyError>) {
     let plans: HashSet<&str> = document.plans.iter().flatten().map(|(name, _)| &*name.value).collect();
-    let mut priority = |bundle: &Bundle| {
-        if let Some(priority) = bundle.priority.as_ref().filter(|priority| !plan.lanes.contains_key(&priority.value)) {
-            let message = format!("`queues` has no lane `{}`, so the priority is only a label", priority.value);
-            doubts.push(priority.at.error(ErrorKind::NoEffect, message));
-        }
-    };
-    priority(&document.defaults);
-    document.plans.iter().flatten().for_each(|(_, bundle)| priority(bundle));
-    document.tenants.iter().for_each(|(_, tenant)| priority(&tenant.own));
     if document.plans.is_some() {
         let planless = document.tenants.iter().filter(|(_, tenant)| tenant.plan.is_none());
         for tier in planless.filter_map(|(_, tenant)| tenant.tier.as_ref()) {

@@ -9,7 +9,9 @@ mod estimate;
 mod price;
 mod respond;
 mod scenario;
+mod sse;
 mod tokens;
+mod upstream;
 mod usage;
 
 use std::path::Path;
@@ -17,7 +19,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 436;
+const COUNT: usize = 641;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
@@ -28,7 +30,9 @@ const RUNNERS: &[(&str, Runner)] = &[
     ("price", price::run),
     ("respond", respond::run),
     ("scenario", scenario::run),
+    ("sse", sse::run),
     ("tokens", tokens::run),
+    ("upstream", upstream::run),
     ("usage", usage::run),
 ];
 

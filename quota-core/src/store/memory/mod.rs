@@ -15,7 +15,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(not(feature = "testkit"))]
 use self::row::{Rows, Spare, Words};
+/// The rows by themselves, for their benchmark.
+#[cfg(feature = "testkit")]
+#[doc(hidden)]
+pub use self::row::{Rows, Spare, Words};
 use self::slab::Slab;
 use self::table::Table;
 use self::wheel::{Look, Wheel};
@@ -113,17 +118,23 @@ impl Memory {
         (self.reserve_once(&mut choices, now), swept)
     }
 
-    fn reserve_once(&self, choices: &mut [Choice], now: Now) -> Reserved {
+    fn reserve_once(&self, choices: &mut SmallVec<[Choice; 1]>, now: Now) -> Reserved {
         let mut lacks: Vec<Lacks> = Vec::new();
-        for (at, choice) in choices.iter_mut().enumerate() {
-            if !choice.is_for(lacks.first()) {
+        for at in 0..choices.len() {
+            if !choices[at].is_for(lacks.first()) {
                 lacks.push(Lacks::new());
                 continue;
             }
-            match self.try_choice(choice, now) {
-                Ok(holds) => return self.open_lease(&choice.terms, holds, at, lacks, now),
+            match self.try_choice(&mut choices[at], now) {
+                Ok(holds) => {
+                    let Some(place) = self.slab.place() else {
+                        self.undo(&choices[at].terms.lineup, &holds, now);
+                        return Reserved::LeasesFull;
+                    };
+                    return self.open_lease(place, choices.swap_remove(at).terms, holds, at, lacks, now);
+                }
                 Err(Miss::Short(short)) => {
-                    let stop = !choice.yields_to_next(&short);
+                    let stop = !choices[at].yields_to_next(&short);
                     lacks.push(*short);
                     if stop {
                         break;
@@ -221,14 +232,16 @@ impl Memory {
         });
     }
 
-    fn open_lease(&self, terms: &Terms, holds: Holds, choice: usize, lacks: Vec<Lacks>, now: Now) -> Reserved {
-        let inserted = match self.slab.insert(|id| Record::held(Claim::new(id, terms.clone(), now, holds.clone()))) {
-            Ok(inserted) => inserted,
-            Err(slab::Full) => {
-                self.undo(&terms.lineup, &holds, now);
-                return Reserved::LeasesFull;
-            }
-        };
+    fn open_lease(
+        &self,
+        place: slab::Place,
+        terms: Terms,
+        holds: Holds,
+        choice: usize,
+        lacks: Vec<Lacks>,
+        now: Now,
+    ) -> Reserved {
+        let inserted = self.slab.insert(place, |id| Record::held(Claim::new(id, terms, now, holds)));
         let record = inserted.record;
         if let Some(forgotten) = inserted.forgotten
             && let Some(request_id) = &forgotten.claim.terms.request_id
@@ -239,9 +252,9 @@ impl Memory {
             // Another thread has admitted the same request first: this lease never was.
             let never_was = Record { state: State::Cancelled(now), ..(*record).clone() };
             if self.slab.step(&record, Arc::new(never_was)) {
-                self.undo(&terms.lineup, &holds, now);
+                self.undo(&record.claim.terms.lineup, &record.claim.holds, now);
             }
-            return again(first, terms);
+            return again(first, &record.claim.terms);
         }
         self.wheel.file(record.claim.id.slot, record.claim.deadline(), now.mono);
         Reserved::Taken(record, choice, lacks)
@@ -457,8 +470,10 @@ fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Hold
         let taken = if bound.shadow {
             bound.rule.charge(*word, amount, &moment)
         } else {
-            let used = bound.rule.read(*word, &moment).used;
-            let lack = |wait| Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }));
+            let lack = |wait| {
+                let used = bound.rule.read(*word, &moment).used;
+                Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }))
+            };
             bound.rule.take(*word, amount, &moment).map_err(lack)?
         };
         *word = taken.word;

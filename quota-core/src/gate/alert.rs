@@ -1,0 +1,128 @@
+//! Alerts: soft amounts and set percentages, told once a period.
+//!
+//! Floor 3. Invariant: an alert changes no decision, and each crossing is told at most once in its period.
+
+use std::sync::Arc;
+
+use super::wiring::Roster;
+use super::{Gate, Shared};
+use crate::journal::{Alert, Event};
+use crate::lease::Record;
+use crate::store::Store;
+use crate::sync::ArcCell;
+use crate::time::Now;
+
+/// Called with each alert, on the thread of the admission that crossed it: it must be quick and must not wait.
+pub type Subscriber = Arc<dyn Fn(&Alert) + Send + Sync>;
+
+/// Scope, limit, and whether it is the soft amount.
+type Mark = (Arc<str>, Arc<str>, bool);
+
+/// Which mark of which account was told, and in which period.
+type Told = papaya::HashMap<Mark, u64, ahash::RandomState>;
+
+/// What has been told, and to whom.
+#[derive(Default)]
+pub(super) struct Alerts {
+    told: Told,
+    subscribers: Subscribers,
+}
+
+struct Subscribers(ArcCell<Vec<Subscriber>>);
+
+impl Default for Subscribers {
+    fn default() -> Subscribers {
+        Subscribers(ArcCell::empty())
+    }
+}
+
+impl<S: Store> Gate<S> {
+    /// Calls `subscriber` with every alert from now on, beside the journal's entry.
+    pub fn subscribe(&self, subscriber: impl Fn(&Alert) + Send + Sync + 'static) {
+        let cell = &self.shared().alerts.subscribers.0;
+        let subscriber: Subscriber = Arc::new(subscriber);
+        loop {
+            let before = cell.load();
+            let mut next = before.as_deref().cloned().unwrap_or_default();
+            next.push(subscriber.clone());
+            if cell.swap_if(before.as_ref(), Arc::new(next)) {
+                return;
+            }
+        }
+    }
+}
+
+impl<S: Store> Shared<S> {
+    /// Tells what the holds of an admission have crossed.
+    pub(super) fn alert(&self, roster: &Roster, record: &Record, now: Now) {
+        for hold in &record.claim.holds {
+            let bound = record.limit(hold);
+            let term = &roster.terms[hold.limit as usize];
+            let percent = term.alert_percent.map(|percent| {
+                // Rounded up: 80 % of 1 is passed by the first.
+                let amount = bound.rule.hard() as u128 * percent as u128;
+                u64::try_from(amount.div_ceil(100)).unwrap_or(u64::MAX)
+            });
+            let marks = [(bound.soft.map(|soft| soft.saturating_add(1)), true), (percent, false)];
+            for (mark, soft) in marks {
+                let Some(mark) = mark.filter(|mark| hold.used >= *mark) else { continue };
+                let before = hold.used - hold.amount.min(hold.used);
+                // A rate and a gauge have no period: each crossing from below is one.
+                let period = match &bound.column.window {
+                    crate::policy::plan::Window::Fixed(_) => Some(hold.mark),
+                    _ => None,
+                };
+                if period.is_none() && before >= mark {
+                    continue;
+                }
+                if let Some(period) = period
+                    && !self.alerts.first(&bound.scope, &bound.limit, soft, period)
+                {
+                    continue;
+                }
+                self.tell(
+                    Alert {
+                        tenant: record.claim.terms.principal.tenant().into(),
+                        scope: bound.scope.clone(),
+                        limit: bound.limit.clone(),
+                        meter: bound.meter,
+                        crossed: if soft { mark - 1 } else { mark },
+                        hard: bound.rule.hard(),
+                        used: hold.used,
+                        soft,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    fn tell(&self, alert: Alert, now: Now) {
+        self.alerts.subscribers.0.with(|subscribers| {
+            for subscriber in subscribers.iter().flat_map(|all| all.iter()) {
+                subscriber(&alert);
+            }
+        });
+        self.journal.append(Event::Alerted(Arc::new(alert)), now);
+    }
+}
+
+impl Alerts {
+    /// Whether this mark is told for the first time in its period; from then on it is not.
+    fn first(&self, scope: &Arc<str>, limit: &Arc<str>, soft: bool, period: u64) -> bool {
+        let told = self.told.pin();
+        let key = (scope.clone(), limit.clone(), soft);
+        // The marks told are as many as accounts with an alert; those of users that are gone go with the rest.
+        if told.len() >= MOST_TOLD {
+            told.clear();
+        }
+        let fresh = |entry: Option<(&Mark, &u64)>| match entry {
+            Some((_, before)) if *before == period => papaya::Operation::Abort(()),
+            _ => papaya::Operation::Insert(period),
+        };
+        !matches!(told.compute(key, fresh), papaya::Compute::Aborted(()))
+    }
+}
+
+/// Marks remembered; when there are more, all are forgotten and may be told once more in their period.
+const MOST_TOLD: usize = 1 << 18;

@@ -1,0 +1,131 @@
+//! What operators see and do in an incident: frozen tenants, keys and models; retry storms; alerts.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quota_core::gate::Target;
+use quota_core::{Decision, Gate, ManualClock, Policy, Principal, Reason, Request, Usage, Wait};
+
+fn gate(policy: &str) -> (Gate, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::at_instant("2026-11-30T12:00:00Z").unwrap());
+    (Gate::builder(Policy::from_yaml(policy).unwrap()).clock(clock.clone()).build(), clock)
+}
+
+fn reason(gate: &Gate, who: &Principal, request: &Request) -> Option<Reason> {
+    match gate.admit(who, request) {
+        Decision::Allow(lease) | Decision::Degrade(lease, _) => {
+            lease.cancel().unwrap();
+            None
+        }
+        decision => decision.reason(),
+    }
+}
+
+#[test]
+fn what_is_frozen_is_refused_at_once_and_goes_on_when_thawed() {
+    let (gate, _) = gate("tenants: {acme: {models: {a: {}, b: {}}}, other: {models: {a: {}}}}");
+    let acme = Principal::builder("acme").key("k1").build();
+    let other = Principal::builder("other").build();
+    let (a, b) = (Request::chat("a"), Request::chat("b"));
+    let Decision::Allow(open) = gate.admit(&acme, &a) else { panic!("not allowed") };
+    let key = Target::Key("k1".into());
+    for (target, acme_a, acme_b, other_a) in [
+        (Target::Tenant("acme".into()), true, true, false),
+        (key.clone(), true, true, false),
+        (Target::Model("a".into()), true, false, true),
+    ] {
+        gate.freeze(target.clone(), "leaked key", "ops@example.org");
+        for (who, request, frozen) in [(&acme, &a, acme_a), (&acme, &b, acme_b), (&other, &a, other_a)] {
+            assert_eq!(reason(&gate, who, request), frozen.then_some(Reason::Frozen), "{target:?}");
+        }
+        assert_eq!(gate.frozen().len(), 1);
+        assert!(gate.thaw(&target, "ops@example.org"));
+        assert!(!gate.thaw(&target, "ops@example.org"), "the second time there is nothing to thaw");
+        assert_eq!(reason(&gate, &acme, &a), None);
+    }
+    gate.freeze(key, "leaked key", "ops@example.org");
+    assert!(open.settle(Usage::tokens(1, 1)).is_ok(), "what was admitted before settles");
+    let Decision::Reject(refusal) = gate.admit(&acme, &b) else { panic!("not refused") };
+    assert!(refusal.message().contains("leaked key") && !refusal.message().contains("ops@"), "{}", refusal.message());
+    assert_eq!((refusal.wait, refusal.reason.status()), (Wait::Never, 403));
+}
+
+#[test]
+fn a_retry_storm_is_told_to_wait_longer_and_harms_nobody() {
+    let policy = "global: {rpm: {hard: 600, burst: 10}}\ntenants: {storm: {rpm: {hard: 60, burst: 1}, models: {m: {}}}, calm: {models: {m: {}}}}";
+    let served = |storming: bool| {
+        let (gate, clock) = gate(policy);
+        let (storm, calm) = (Principal::builder("storm").build(), Principal::builder("calm").build());
+        let (mut good, mut reasons) = (0, Vec::new());
+        for step in 0..600 {
+            if storming {
+                for _ in 0..20 {
+                    match gate.admit(&storm, &Request::chat("m").text("again")) {
+                        Decision::Allow(lease) => drop(lease.settle(Usage::tokens(5, 5)).unwrap()),
+                        decision => reasons.extend(decision.reason()),
+                    }
+                }
+            }
+            let Decision::Allow(lease) = gate.admit(&calm, &Request::chat("m").text(step.to_string())) else {
+                continue;
+            };
+            lease.settle(Usage::tokens(5, 5)).unwrap();
+            good += 1;
+            clock.advance(Duration::from_millis(200));
+        }
+        (good, reasons)
+    };
+    let (alone, _) = served(false);
+    let (beside, reasons) = served(true);
+    assert_eq!(alone, 600);
+    assert_eq!(beside, alone, "the storm takes nothing from others");
+    let stormy = reasons.iter().filter(|reason| **reason == Reason::RetryStorm).count();
+    assert!(stormy * 10 > reasons.len() * 9, "{stormy} of {} refusals are the storm's own", reasons.len());
+}
+
+#[test]
+fn the_first_early_retry_is_decided_as_usual_and_the_wait_then_grows() {
+    let (gate, clock) = gate("tenants: {acme: {rpm: {hard: 60, burst: 1}, models: {m: {}}}}");
+    let who = Principal::builder("acme").build();
+    let request = Request::chat("m").text("hello");
+    let Decision::Allow(first) = gate.admit(&who, &request) else { panic!("not allowed") };
+    drop(first);
+    let mut waits = Vec::new();
+    for _ in 0..5 {
+        let Decision::Reject(refusal) = gate.admit(&who, &request) else { panic!("not refused") };
+        waits.push((refusal.reason, refusal.wait.millis().unwrap()));
+    }
+    let (rate, storm) = (Reason::RequestRateExceeded, Reason::RetryStorm);
+    assert_eq!(waits, [(rate, 1000), (rate, 1000), (storm, 1000), (storm, 2000), (storm, 4000)]);
+    assert_eq!(reason(&gate, &who, &Request::chat("m").text("another")), Some(rate), "another request is no retry");
+    clock.advance(Duration::from_secs(4));
+    assert_eq!(reason(&gate, &who, &request), None, "exactly then it passes, and is forgotten");
+}
+
+#[test]
+fn a_soft_amount_and_a_percentage_are_told_once_a_period() {
+    let policy = "
+models: {m: {price: {input: 1, output: 1}}}
+tenants: {acme: {daily_budget_usd: {hard: 1, soft: 0.5, alert_percent: 80}, models: {m: {}}}}";
+    let (gate, clock) = gate(policy);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = told.clone();
+    gate.subscribe(move |alert| sink.lock().unwrap().push((alert.soft, alert.crossed, alert.used)));
+    let who = Principal::builder("acme").build();
+    let spend = || {
+        let Decision::Allow(lease) = gate.admit(&who, &Request::chat("m").input_tokens(200_000).max_output_tokens(0))
+        else {
+            panic!("not allowed")
+        };
+        assert_eq!(lease.soft_passed().count(), (lease.claim().holds[0].used > 50_000_000) as usize);
+        lease.settle(Usage::tokens(200_000, 0)).unwrap();
+    };
+    (0..5).for_each(|_| spend());
+    let day = [(true, 50_000_000, 60_000_000), (false, 80_000_000, 80_000_000)];
+    assert_eq!(*told.lock().unwrap(), day);
+    clock.advance(Duration::from_secs(86_400));
+    (0..5).for_each(|_| spend());
+    assert_eq!(*told.lock().unwrap(), [day, day].concat());
+    let alerts = gate.recent("acme", u64::MAX).iter().filter(|entry| entry.event.name() == "alerted").count();
+    assert_eq!(alerts, 4);
+}
