@@ -264,7 +264,13 @@ impl<S: Store> Draft<'_, S> {
             };
             Ask { amount, near, period: self.wiring.period(term, self.now) }
         });
-        Ok(Choice { terms, asks: asks.collect(), within_soft: SmallVec::new(), yields: Some(SmallVec::new()) })
+        Ok(Choice {
+            terms,
+            asks: asks.collect(),
+            within_soft: SmallVec::new(),
+            yields: Some(SmallVec::new()),
+            answers: SmallVec::new(),
+        })
     }
 
     fn cost(&self, roster: &Roster, ask: &price::Ask<'_>) -> Result<Pico, Box<Refusal>> {
@@ -288,7 +294,6 @@ impl<S: Store> Draft<'_, S> {
     fn degrade(&self, choices: &mut SmallVec<[Choice; 1]>, rosters: &mut SmallVec<[Arc<Roster>; 1]>) {
         let plan = &self.wiring.plan;
         let roster = rosters[0].clone();
-        let mut steps: SmallVec<[(u16, &DegradeStep); 4]> = SmallVec::new();
         for (at, step) in plan.degrade.iter().enumerate() {
             if step.when_model.as_ref().is_some_and(|model| *model != self.request.model) {
                 continue;
@@ -297,31 +302,31 @@ impl<S: Store> Draft<'_, S> {
                 let named = step.when_soft.as_ref().is_none_or(|name| *name == bound.limit);
                 named && (term.soft || term.on_exceed == OnExceed::Degrade)
             });
-            let mut any = false;
+            let mut answers: SmallVec<[u16; 2]> = SmallVec::new();
             for (place, (_, term)) in calls {
-                any = true;
-                let first = &mut choices[0];
-                if term.soft && !first.within_soft.contains(&(place as u16)) {
-                    first.within_soft.push(place as u16);
+                let (place, first) = (place as u16, &mut choices[0]);
+                answers.push(place);
+                if term.soft && !first.within_soft.contains(&place) {
+                    first.within_soft.push(place);
                 }
-                if term.on_exceed == OnExceed::Degrade
-                    && let Some(yields) = &mut first.yields
-                    && !yields.contains(&(place as u16))
+                // Past the hard amount the soft one is passed too, so a limit with either calls for its steps there.
+                if let Some(yields) = &mut first.yields
+                    && !yields.contains(&place)
                 {
-                    yields.push(place as u16);
+                    yields.push(place);
                 }
             }
-            if any {
-                steps.push((at as u16, step));
+            if answers.is_empty() {
+                continue;
             }
-        }
-        for (at, step) in &steps {
             let model = step.model.clone().unwrap_or_else(|| self.request.model.clone());
             let lane = step.lane.clone().unwrap_or_else(|| choices[0].terms.lane.clone());
             // A step that this request can't take (its model is not allowed, its context too short) is passed over.
             let Ok(roster) = self.roster(&model) else { continue };
-            let Ok(choice) = self.choice(&roster, &model, &lane, Some((*at, step))) else { continue };
-            choices.push(Choice { yields: None, ..choice });
+            let Ok(choice) = self.choice(&roster, &model, &lane, Some((at as u16, step))) else {
+                continue;
+            };
+            choices.push(Choice { yields: None, answers, ..choice });
             rosters.push(roster);
         }
         if choices[0].within_soft.is_empty() {

@@ -40,6 +40,8 @@ pub struct Choice {
     /// Limits whose shortage lets the next choice be tried; a shortage of any other limit ends the search. `None`:
     /// every shortage does.
     pub yields: Option<SmallVec<[u16; 2]>>,
+    /// Limits of the first choice: this one is for a shortage of one of them. Empty: for whatever the first lacked.
+    pub answers: SmallVec<[u16; 2]>,
 }
 
 impl Choice {
@@ -59,6 +61,12 @@ impl Choice {
         let soft = bound.soft.filter(|_| self.within_soft.contains(&at))?;
         let passed = bound.rule.read(word, &moment).used.saturating_add(amount) > soft;
         passed.then(|| lack(Wait::Unknown, true))
+    }
+
+    /// Whether it is for what the first choice lacked; `None` for the first itself.
+    pub fn is_for(&self, first: Option<&Lacks>) -> bool {
+        let named = |lacks: &Lacks| lacks.iter().any(|lack| self.answers.contains(&lack.limit));
+        self.answers.is_empty() || first.is_none_or(named)
     }
 
     /// Whether the next choice may be tried after these shortages.
@@ -90,7 +98,7 @@ pub struct Lack {
     pub soft: bool,
 }
 
-/// Limits that had no room, per choice.
+/// Limits that had no room, per choice; none for a choice that was passed over.
 pub type Lacks = SmallVec<[Lack; 4]>;
 
 /// The answer to a reservation.
@@ -284,7 +292,8 @@ impl Ask {
     }
 }
 
-/// The first choice that fits by these words, with what the earlier ones lacked; or what every choice lacked.
+/// The first choice that fits by these words, with what the earlier ones lacked; or what every choice lacked. One that
+/// is not for what the first lacked is passed over, as if it lacked nothing.
 ///
 /// # Errors
 /// No choice fits.
@@ -293,8 +302,12 @@ pub fn select(
     word: impl Fn(usize, u16) -> u64,
     now: Now,
 ) -> Result<(usize, Vec<Lacks>), Vec<Lacks>> {
-    let mut all = Vec::new();
+    let mut all: Vec<Lacks> = Vec::new();
     for (at, choice) in choices.iter().enumerate() {
+        if !choice.is_for(all.first()) {
+            all.push(Lacks::new());
+            continue;
+        }
         let limits = choice.terms.lineup.limits().iter().zip(&choice.asks).enumerate();
         let short = |(limit, (bound, ask)): (usize, (&Bound, &Ask))| {
             choice.lack(limit as u16, bound, ask, word(at, limit as u16), now)

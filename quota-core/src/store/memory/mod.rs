@@ -121,8 +121,12 @@ impl Memory {
     }
 
     fn reserve_once(&self, choices: &mut SmallVec<[Choice; 1]>, now: Now) -> Reserved {
-        let mut lacks = Vec::new();
+        let mut lacks: Vec<Lacks> = Vec::new();
         for at in 0..choices.len() {
+            if !choices[at].is_for(lacks.first()) {
+                lacks.push(Lacks::new());
+                continue;
+            }
             match self.try_choice(&mut choices[at], now) {
                 Ok(holds) => {
                     let Some(place) = self.slab.place() else {
@@ -310,6 +314,7 @@ impl Memory {
             asks: asks.collect(),
             within_soft: SmallVec::new(),
             yields: None,
+            answers: SmallVec::new(),
         };
         // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
         let holds = match self.try_choice(&mut choice, now) {
