@@ -115,11 +115,11 @@ impl Memory {
 
     fn reserve_once(&self, choices: &mut [Choice], now: Now) -> Reserved {
         let mut lacks = Vec::new();
-        for at in 0..choices.len() {
-            match self.try_choice(&mut choices[at], now) {
-                Ok(holds) => return self.open_lease(&choices[at].terms, holds, at, lacks, now),
+        for (at, choice) in choices.iter_mut().enumerate() {
+            match self.try_choice(choice, now) {
+                Ok(holds) => return self.open_lease(&choice.terms, holds, at, lacks, now),
                 Err(Miss::Short(short)) => {
-                    let stop = !choices[at].yields_to_next(&short);
+                    let stop = !choice.yields_to_next(&short);
                     lacks.push(*short);
                     if stop {
                         break;

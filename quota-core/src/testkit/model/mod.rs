@@ -62,10 +62,18 @@ struct ModelHold {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+struct ModelSettled {
+    usage: Option<Usage>,
+    amounts: Amounts,
+    cost: Pico,
+    late: bool,
+}
+
+#[derive(Debug, Clone, PartialEq)]
 enum ModelState {
     Held,
     Unresolved { since: u64, cause: Cause },
-    Settled { usage: Option<Usage>, amounts: Amounts, cost: Pico, late: bool },
+    Settled(Box<ModelSettled>),
     Cancelled,
 }
 
@@ -340,16 +348,15 @@ impl Model {
             (ModelState::Held | ModelState::Unresolved { .. }, Ending::Settle(usage)) => {
                 let cost = lease.price.as_ref().map_or(Pico(0), |price| price.exact(usage));
                 let (usage, amounts) = (usage.clone(), usage.amounts(cost.to_usd()));
-                ModelState::Settled { usage: Some(usage), amounts, cost, late: lease.state != ModelState::Held }
+                let late = lease.state != ModelState::Held;
+                ModelState::Settled(Box::new(ModelSettled { usage: Some(usage), amounts, cost, late }))
             }
-            (ModelState::Settled { usage: Some(first), .. }, Ending::Settle(usage)) => {
-                match first.input_uncached == usage.input_uncached {
-                    _ if first == usage => return Ok(receipt(lease, true)),
-                    false => return conflict("input_uncached"),
-                    true => return conflict("output_text"),
-                }
-            }
-            (ModelState::Settled { usage: None, .. }, Ending::Settle(_)) => return conflict("usage"),
+            (ModelState::Settled(first), Ending::Settle(usage)) => match &first.usage {
+                None => return conflict("usage"),
+                Some(first) if first == usage => return Ok(receipt(lease, true)),
+                Some(first) if first.input_uncached != usage.input_uncached => return conflict("input_uncached"),
+                Some(_) => return conflict("output_text"),
+            },
             (ModelState::Cancelled, Ending::Cancel) | (_, Ending::Abandon(_)) => return Ok(receipt(lease, true)),
             (_, Ending::Cancel) | (ModelState::Cancelled, Ending::Settle(_)) => return conflict("outcome"),
         };
@@ -368,9 +375,9 @@ impl Model {
             let to = match &lease.state {
                 _ if hold.meter.is_held() => 0,
                 ModelState::Cancelled => 0,
-                ModelState::Settled { usage: Some(_), amounts, .. } => {
+                ModelState::Settled(settled) if settled.usage.is_some() => {
                     let spent = spent.entry(hold.key.clone()).or_default();
-                    let left = amounts.get(hold.meter).saturating_sub(*spent);
+                    let left = settled.amounts.get(hold.meter).saturating_sub(*spent);
                     let here = if last { left } else { left.min(hold.amount) };
                     *spent += here;
                     here
@@ -397,7 +404,8 @@ impl Model {
                 }
                 ModelState::Unresolved { since, .. } if since + lease.age <= now.mono => {
                     let amounts = held(lease).counted();
-                    ModelState::Settled { usage: None, amounts, cost: lease.worst, late: true }
+                    let (usage, cost, late) = (None, lease.worst, true);
+                    ModelState::Settled(Box::new(ModelSettled { usage, amounts, cost, late }))
                 }
                 _ => continue,
             };
@@ -503,7 +511,7 @@ fn receipt(lease: &ModelLease, repeat: bool) -> ModelReceipt {
     let (outcome, charged, cost, late) = match &lease.state {
         ModelState::Held => ("held", held, lease.worst, false),
         ModelState::Unresolved { .. } => ("unresolved", held.counted(), lease.worst, false),
-        ModelState::Settled { amounts, cost, late, .. } => ("settled", *amounts, *cost, *late),
+        ModelState::Settled(settled) => ("settled", settled.amounts, settled.cost, settled.late),
         ModelState::Cancelled => ("cancelled", Amounts::default(), Pico(0), false),
     };
     ModelReceipt { outcome, cost, held, charged, late, repeat }
