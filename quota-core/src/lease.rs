@@ -127,7 +127,7 @@ pub struct Claim {
     deadline: AtomicU64,
     /// 1 once bytes were about to leave. Set once by the owner, read when cancelling.
     sent: AtomicU32,
-    /// Whether the admission is in the journal.
+    /// Whether the admission is in the journal, and whether the lease has an owner.
     pub(crate) noted: Noted,
 }
 
@@ -135,6 +135,8 @@ pub struct Claim {
 ///
 /// A store's answer can be lost on its way. The work is then done and nobody has noted it; whoever meets it next, by
 /// repeating the operation, is the first to see it.
+///
+/// Layout: bit 0 once it is written, bit 1 once a handle on it was given out. Set by whoever meets it.
 #[derive(Debug, Default)]
 pub(crate) struct Noted(AtomicU32);
 
@@ -142,7 +144,14 @@ impl Noted {
     /// `true` for the first who asks, `false` for everybody else.
     pub(crate) fn first(&self) -> bool {
         // ORDERING: relaxed; only that one of all is the first matters, what it writes came with the record itself.
-        self.0.swap(1, Ordering::Relaxed) == 0
+        self.0.fetch_or(1, Ordering::Relaxed) & 1 == 0
+    }
+
+    /// As [`first`](Noted::first), and whether this is the first to get a handle.
+    pub(crate) fn first_and_owner(&self) -> (bool, bool) {
+        // ORDERING: relaxed, as in `first`.
+        let before = self.0.fetch_or(3, Ordering::Relaxed);
+        (before & 1 == 0, before & 2 == 0)
     }
 }
 

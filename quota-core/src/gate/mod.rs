@@ -249,7 +249,7 @@ impl<S: Store> Gate<S> {
         }
     }
 
-    /// The decision on a lease that is open. The first to meet it owns it, whether its request opened it now or the
+    /// The decision on a lease that is open. The first to get a handle owns it, whether its request opened it now or the
     /// answer to an earlier one was lost.
     fn admitted(
         &self,
@@ -261,8 +261,9 @@ impl<S: Store> Gate<S> {
     ) -> Decision<Lease<S>> {
         let shared = self.shared();
         let degradation = shared.wired(|wiring| question.degradation(wiring, &record.claim.terms, lacks));
-        let first = shared.note_admission(record, now);
+        let (first, owner) = record.claim.noted.first_and_owner();
         if first {
+            shared.journal.append(Event::Admitted(record.clone()), now);
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
             question.roster(choice).tally.add(counter, 1);
             shared.tallies.in_lane(&record.claim.terms.lane, |tally| tally.add(counter, 1));
@@ -270,7 +271,7 @@ impl<S: Store> Gate<S> {
                 shared.alert(question.roster(choice), record, now);
             }
         }
-        let lease = Lease::new(self.0.clone(), record, first);
+        let lease = Lease::new(self.0.clone(), record, owner);
         match degradation {
             Some(degradation) => Decision::Degrade(lease, degradation),
             None => Decision::Allow(lease),
@@ -450,19 +451,12 @@ impl<S: Store> Shared<S> {
         }
     }
 
-    /// Journals an admission, once whoever meets its lease; tells whether this call did.
-    fn note_admission(&self, record: &Arc<Record>, now: Now) -> bool {
-        let first = record.claim.noted.first();
-        if first {
-            self.journal.append(Event::Admitted(record.clone()), now);
-        }
-        first
-    }
-
     /// Journals and counts an ending, once whoever meets it; before it the admission, if nobody has met that.
     fn note_ending(&self, record: &Arc<Record>, now: Now) {
         if record.noted.first() {
-            self.note_admission(record, now);
+            if record.claim.noted.first() {
+                self.journal.append(Event::Admitted(record.clone()), now);
+            }
             self.count(record);
             self.journal.append(Event::Ended(record.clone()), now);
         }

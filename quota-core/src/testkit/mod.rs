@@ -23,10 +23,12 @@
 
 pub mod conformance;
 pub mod failing;
+pub mod model;
 
 pub mod yielding;
 
 pub use self::failing::{Failing, Fault};
+pub use self::model::Model;
 
 pub use self::yielding::{Yielding, block_on};
 

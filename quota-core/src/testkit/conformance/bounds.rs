@@ -48,7 +48,7 @@ pub fn l9_full_of_leases_refuses_and_forgets_nothing_open<S: TestStore>() {
 /// The policy of the checks on accounts: each user has an account of its own.
 const USERS: &str = "rpd: 1000000, users: {rpm: 60, max_inflight: 2}";
 
-fn user<S: TestStore>(nth: usize) -> Principal {
+fn user(nth: usize) -> Principal {
     Principal::builder("acme").user(format!("user{nth}")).build()
 }
 
@@ -56,7 +56,7 @@ fn user<S: TestStore>(nth: usize) -> Principal {
 pub fn l9_full_of_accounts_refuses_and_forgets_nothing_in_use<S: TestStore>() {
     let scene = Scene::<S>::bounded(policy(USERS), Bounds { rows: 16, open_leases: 64 });
     let mut open: Vec<(usize, Lease<S>)> = Vec::new();
-    let refused = (0..64).find_map(|nth| match scene.admit_as(&user::<S>(nth), &request(&format!("r{nth}"), 1, 1)) {
+    let refused = (0..64).find_map(|nth| match scene.admit_as(&user(nth), &request(&format!("r{nth}"), 1, 1)) {
         Decision::Allow(lease) => {
             open.push((nth, lease));
             None
@@ -68,14 +68,14 @@ pub fn l9_full_of_accounts_refuses_and_forgets_nothing_in_use<S: TestStore>() {
     assert_eq!((refusal.reason, refusal.wait), (Reason::AccountsExhausted, Wait::Unknown));
     assert!(!open.is_empty() && open.len() < 16, "users get a part of the rows: {}", open.len());
     for (nth, lease) in &open {
-        let balances = S::wait(scene.gate.balances(&user::<S>(*nth), false));
+        let balances = S::wait(scene.gate.balances(&user(*nth), false));
         let held = balances.iter().find(|balance| &*balance.limit == "max_inflight").expect("a user's limit");
         assert_eq!(held.used, 1, "user {nth}");
         scene.cancel(lease).unwrap();
     }
     // They are at rest now and make room; looking for accounts at rest is not done more than once a second.
     scene.pass(Duration::from_secs(1));
-    assert!(matches!(scene.admit_as(&user::<S>(99), &request("late", 1, 1)), Decision::Allow(_)));
+    assert!(matches!(scene.admit_as(&user(99), &request("late", 1, 1)), Decision::Allow(_)));
 }
 
 /// A scope whose accounts were dropped at rest starts as it was, empty, and counts again.
@@ -84,7 +84,7 @@ pub fn l9_accounts_at_rest_make_room_and_come_back<S: TestStore>() {
     for round in 0..3 {
         for nth in 0..40 {
             scene.pass(Duration::from_secs(2));
-            let who = user::<S>(nth);
+            let who = user(nth);
             let decision = scene.admit_as(&who, &request(&format!("r{round}-{nth}"), 1, 1));
             let Decision::Allow(lease) = decision else { panic!("{round} {nth}: {decision:?}") };
             let balances = S::wait(scene.gate.balances(&who, false));

@@ -5,7 +5,7 @@
 use super::scene::{AGE, LIFE, ROOMY, Scene, TICK, policy, request};
 use crate::gate::{Decision, Lease};
 use crate::journal::replay;
-use crate::lease::{Cause, EndError, State};
+use crate::lease::{Cause, EndError, Receipt, State};
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::store::Name;
@@ -98,7 +98,7 @@ pub fn l3_an_ending_repeats_its_first_receipt<S: TestStore>() {
     ] {
         let again = again.unwrap();
         assert!(again.repeat);
-        assert_eq!(crate::Receipt { repeat: false, ..again }, first);
+        assert_eq!(Receipt { repeat: false, ..again }, first);
     }
     let other = scene.lease(&request("s", 600, 400));
     let first = scene.cancel(&other).unwrap();
@@ -129,7 +129,8 @@ pub fn l3_other_figures_change_nothing<S: TestStore>() {
 
 /// Without usage everything stays charged as reserved but the slots, however it came about.
 pub fn l5_unknown_usage_is_never_free<S: TestStore>() {
-    let ends: [(&str, fn(&Scene<S>, Lease<S>)); 5] = [
+    type End<S> = fn(&Scene<S>, Lease<S>);
+    let ends: [(&str, End<S>); 5] = [
         ("dropped", |_, lease| drop(lease)),
         ("expired", |scene, lease| {
             scene.pass(LIFE);
