@@ -222,7 +222,8 @@ pub(super) fn settlement(record: &Record, usage: Usage) -> End {
         usage.service_tier = terms.service_tier.as_deref().map(str::to_owned);
     }
     let cost = terms.price.as_ref().map(|price| price.exact(&usage)).unwrap_or_default();
-    let amounts = usage.amounts(cost.to_usd());
+    let calls = if usage.requests > 0 { terms.tool_calls } else { 0 };
+    let amounts = usage.amounts(cost.to_usd()).with(Meter::ToolCalls, calls);
     End::Settle { usage: Box::new(usage), amounts, cost }
 }
 

@@ -156,7 +156,11 @@ fn degrading(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
         let message = format!("`{limit}` degrades, but `degrade` has no steps, so it refuses");
         doubts.push(Origin::default().error(ErrorKind::NoEffect, message));
     }
+    let pools = plan.models.values().any(|model| model.pool.is_some());
     for (doc, step) in document.degrade.iter().zip(&plan.degrade) {
+        if let Some(percent) = doc.pool_above.as_ref().filter(|_| !pools) {
+            doubts.push(percent.at.error(ErrorKind::NoEffect, "no model has a pool"));
+        }
         if let Some(name) = step.when_soft.as_ref().filter(|name| !soft.contains(&***name)) {
             let at = doc.soft.as_ref().map_or(&doc.at, |soft| &soft.at);
             doubts.push(at.error(ErrorKind::NoEffect, format!("no limit `{name}` has a soft amount")));

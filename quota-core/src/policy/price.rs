@@ -150,23 +150,28 @@ impl Price {
         Pico(PriceClass::ALL.into_iter().map(|class| row.cost(class, class.units(usage))).sum())
     }
 
+    /// Whether something of a usage has no price at all, so that [`exact`](Price::exact) leaves it out.
+    pub fn lacks(&self, usage: &Usage) -> bool {
+        let row = self.row(usage);
+        let by_time = row.has(PriceClass::AudioSecond) || row.has(PriceClass::OutputAudioSecond);
+        PriceClass::ALL.into_iter().any(|class| {
+            let free = class == PriceClass::Request || class.is_time() && by_time;
+            !free && !row.has(class) && class.units(usage) > 0
+        })
+    }
+
     /// What a usage costs, line by line; `exact` is that of [`exact`](Price::exact).
     pub fn cost(&self, usage: &Usage) -> Cost {
         let row = self.row(usage);
         let joined = row.borrows(PriceClass::Reasoning);
-        let mut cost = Cost { exact: Pico(0), lines: Vec::new(), fallback: false, unpriced: false };
-        let by_time = row.has(PriceClass::AudioSecond) || row.has(PriceClass::OutputAudioSecond);
+        let mut cost = Cost { exact: Pico(0), lines: Vec::new(), fallback: false, unpriced: self.lacks(usage) };
         for class in PriceClass::ALL {
             let units = match class {
                 PriceClass::Output if joined => usage.output_text.saturating_add(usage.output_reasoning),
                 PriceClass::Reasoning if joined => 0,
                 other => other.units(usage),
             };
-            if units == 0 {
-                continue;
-            }
-            if !row.has(class) {
-                cost.unpriced |= class != PriceClass::Request && !(class.is_time() && by_time);
+            if units == 0 || !row.has(class) {
                 continue;
             }
             let fallback = row.borrows(class) && class.guesses();

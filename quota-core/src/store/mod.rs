@@ -35,6 +35,9 @@ pub struct Choice {
     pub terms: Terms,
     /// What each limit of `terms.lineup` is asked for, in its order.
     pub asks: SmallVec<[Ask; 8]>,
+    /// An earlier choice, and the limits of its lineup that call for this one: it counts only if one of them was among
+    /// what that choice lacked. `None`: it always counts.
+    pub after: Option<(u16, SmallVec<[u16; 2]>)>,
     /// Limits (places in the lineup) whose soft amount must not be passed, or this choice does not count.
     pub within_soft: SmallVec<[u16; 2]>,
     /// Limits whose shortage lets the next choice be tried; a shortage of any other limit ends the search. `None`:
@@ -61,6 +64,14 @@ impl Choice {
         passed.then(|| lack(Wait::Unknown, true))
     }
 
+    /// Whether what the choices before it lacked calls for this one. One that is not called for lacks nothing and is passed
+    /// over.
+    pub fn is_called_for(&self, before: &[Lacks]) -> bool {
+        let Some((choice, limits)) = &self.after else { return true };
+        let lacks = before.get(*choice as usize);
+        lacks.is_some_and(|lacks| lacks.iter().any(|lack| limits.contains(&lack.limit)))
+    }
+
     /// Whether the next choice may be tried after these shortages.
     pub fn yields_to_next(&self, lacks: &[Lack]) -> bool {
         let Some(yields) = &self.yields else { return true };
@@ -71,7 +82,7 @@ impl Choice {
 /// A request for a lease: the first of its choices that fits is taken, whole.
 #[derive(Debug, Clone)]
 pub struct Reservation {
-    /// At least one; as asked first, then each degraded form in the policy's order.
+    /// At least one, in the order in which they are tried.
     pub choices: SmallVec<[Choice; 1]>,
 }
 
@@ -293,6 +304,10 @@ pub fn select(
 ) -> Result<(usize, Vec<Lacks>), Vec<Lacks>> {
     let mut all = Vec::new();
     for (at, choice) in choices.iter().enumerate() {
+        if !choice.is_called_for(&all) {
+            all.push(Lacks::new());
+            continue;
+        }
         let limits = choice.terms.lineup.limits().iter().zip(&choice.asks).enumerate();
         let short = |(limit, (bound, ask)): (usize, (&Bound, &Ask))| {
             choice.lack(limit as u16, bound, ask, word(at, limit as u16), now)

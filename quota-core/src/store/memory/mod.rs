@@ -106,6 +106,10 @@ impl Memory {
         for look in 0..2 {
             let mut lacks = Vec::new();
             for at in 0..choices.len() {
+                if !choices[at].is_called_for(&lacks) {
+                    lacks.push(Lacks::new());
+                    continue;
+                }
                 match self.try_choice(&mut choices[at], now) {
                     Ok(holds) => {
                         let terms = choices.swap_remove(at).terms;
@@ -300,6 +304,7 @@ impl Memory {
         let mut choice = Choice {
             terms: record.claim.terms.clone(),
             asks: asks.collect(),
+            after: None,
             within_soft: SmallVec::new(),
             yields: None,
         };
