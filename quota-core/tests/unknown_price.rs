@@ -77,6 +77,16 @@ fn shadow_lets_it_pass_and_says_that_it_was_not_priced() {
 }
 
 #[test]
+fn money_of_runs_needs_a_price_too() {
+    let text = "tenants: {acme: {rpm: 9, agent_runs: {max_usd: 1}, models: [new]}}";
+    let policy = Policy::from_yaml(text).unwrap();
+    assert!(policy.warnings()[0].message.contains("`new`, which has no price"), "{:?}", policy.warnings());
+    let (gate, who) = (Gate::new(policy), Principal::builder("acme").build());
+    assert_eq!(gate.admit(&who, &ask().run_id("r")).reason(), Some(Reason::PriceUnknown));
+    assert_eq!(gate.admit(&who, &ask()).reason(), None);
+}
+
+#[test]
 fn a_price_that_lacks_what_was_used_is_told_too() {
     let text = "models: {new: {price: {input: 1, output: 1}}}\ntenants: {acme: {daily_budget_usd: 1, models: [new]}}";
     let gate = Gate::new(Policy::from_yaml(text).unwrap());

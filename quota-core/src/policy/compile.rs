@@ -143,13 +143,14 @@ impl<'d, 'r> Compiler<'d, 'r> {
         if let Some(lane) = &bundle.lane {
             self.lane_name(lane);
         }
-        if let Some(priority) = &bundle.priority {
-            if Priority::of(&priority.value).is_none() && !self.lanes.contains(&*priority.value) {
-                let words = Priority::WORDS.map(|(word, _)| word);
-                let names = words.into_iter().chain(self.lanes.iter().copied());
-                let message = format!("`{}` is neither high, medium or low nor a lane", priority.value);
-                self.report.unknown(&priority.at, ErrorKind::UnknownName, &message, &priority.value, names);
-            }
+        if let Some(priority) = &bundle.priority
+            && Priority::of(&priority.value).is_none()
+            && !self.lanes.contains(&*priority.value)
+        {
+            let words = Priority::WORDS.map(|(word, _)| word);
+            let names = words.into_iter().chain(self.lanes.iter().copied());
+            let message = format!("`{}` is neither high, medium or low nor a lane", priority.value);
+            self.report.unknown(&priority.at, ErrorKind::UnknownName, &message, &priority.value, names);
         }
     }
 

@@ -113,6 +113,7 @@ fn unpriced(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
         let Some(tenant) = plan.tenants.get(&name.value) else { continue };
         let everywhere = across_models(plan, tenant).chain(tenant.apps.values().flatten());
         let everywhere = everywhere.chain(tenant.keys.values().flatten()).any(money);
+        let everywhere = everywhere || tenant.agent_runs.max_usd.is_some();
         let mut models: Vec<_> = tenant.models.iter().collect();
         models.sort_by_key(|(name, _)| *name);
         for (model, own) in models {

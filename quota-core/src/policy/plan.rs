@@ -214,6 +214,9 @@ impl AgentRuns {
 
     /// The limits of one run, named as in the document; empty where nothing is bounded. Wherever one is, so is the time:
     /// a run that never ended would have to be remembered for ever.
+    ///
+    /// What a step holds counts until it ends, so that of several steps at once one can be refused for which there would
+    /// be room after the others' corrections. It is told not to try again all the same: a run near its end is to end.
     pub fn limits(&self) -> Vec<Limit> {
         if *self == AgentRuns::default() {
             return Vec::new();
