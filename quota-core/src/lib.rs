@@ -46,6 +46,8 @@ pub mod journal;
 pub mod keeper;
 pub mod lease;
 pub mod meter;
+#[cfg(feature = "metrics")]
+pub mod observe;
 pub mod policy;
 pub mod principal;
 pub mod reason;
@@ -54,6 +56,8 @@ pub mod request;
 pub mod respond;
 pub mod store;
 pub(crate) mod sync;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod time;
 pub mod units;
 pub mod usage;

@@ -36,6 +36,9 @@ pub struct Request {
     /// How many calls of tools this step's input newly carries, where the gateway has counted them itself; see
     /// [`new_tool_calls`](Request::new_tool_calls).
     pub tool_calls: Option<u64>,
+    /// What makes a retry the same request, where the gateway knows better than the parts of the input tell; a request
+    /// with neither parts nor this is never taken for a retry.
+    pub fingerprint: Option<u64>,
 }
 
 /// The longest request id, in bytes.
@@ -129,6 +132,7 @@ impl Request {
             user: None,
             run_id: None,
             tool_calls: None,
+            fingerprint: None,
         }
     }
 
@@ -177,6 +181,12 @@ impl Request {
     /// Sets the lane.
     pub fn lane(mut self, lane: impl Into<Arc<str>>) -> Request {
         self.lane = Some(lane.into());
+        self
+    }
+
+    /// Sets what makes a retry the same request.
+    pub fn fingerprint(mut self, fingerprint: u64) -> Request {
+        self.fingerprint = Some(fingerprint);
         self
     }
 

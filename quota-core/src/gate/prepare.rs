@@ -313,7 +313,7 @@ impl<S: Store> Draft<'_, S> {
             if !self.is_for(step, &choices[0], &rosters[0]) {
                 continue;
             }
-            let by_pressure = step.when_pool_above.is_some() && step.when_soft.is_none();
+            let by_pressure = step.is_by_pressure();
             let calls = if by_pressure { SmallVec::new() } else { call_for(step, &mut choices[0], &rosters[0]) };
             if !by_pressure && calls.is_empty() {
                 continue;
@@ -380,7 +380,8 @@ fn call_for(step: &DegradeStep, asked: &mut Choice, roster: &Roster) -> SmallVec
         if term.soft && !asked.within_soft.contains(&place) {
             asked.within_soft.push(place);
         }
-        if let Some(yields) = asked.yields.as_mut().filter(|yields| degrades && !yields.contains(&place)) {
+        // Past the hard amount the soft one is passed too, so a limit with either calls for its steps there.
+        if let Some(yields) = asked.yields.as_mut().filter(|yields| !yields.contains(&place)) {
             yields.push(place);
         }
     }

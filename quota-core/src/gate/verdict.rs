@@ -28,8 +28,12 @@ pub(super) struct Question<'a> {
     rosters: SmallVec<[Arc<Roster>; 1]>,
     /// The place of the request as asked among the choices; lesser forms that pressure calls for come before it.
     pub(super) asked: usize,
-    /// The terms as asked.
-    terms: Terms,
+    /// Of the terms as asked: the input reserved, the largest output, the lane, a guessed price. Not the terms
+    /// themselves, whose reference counts all requests of a principal and model share.
+    input: u64,
+    output_ceiling: u64,
+    lane: Arc<str>,
+    guessed: Option<Arc<price::Price>>,
 }
 
 impl<'a> Question<'a> {
@@ -39,16 +43,25 @@ impl<'a> Question<'a> {
         asked: usize,
         request: &'a Request,
     ) -> Question<'a> {
-        Question { request, rosters, asked, terms: reservation.choices[asked].terms.clone() }
+        let terms = &reservation.choices[asked].terms;
+        let (input, output_ceiling, lane) = (terms.input.reserve, terms.output_ceiling, terms.lane.clone());
+        let guessed = terms.price.clone().filter(|_| terms.price_is_guess);
+        Question { request, rosters, asked, input, output_ceiling, lane, guessed }
     }
 
     pub(super) fn roster(&self, choice: usize) -> &Roster {
         &self.rosters[choice]
     }
 
+    /// The lane that was asked for.
+    pub(super) fn lane(&self) -> &Arc<str> {
+        &self.lane
+    }
+
     /// A refusal of this request that is not about a limit.
     pub(super) fn blank(&self, reason: Reason) -> Box<Refusal> {
-        super::refusal(reason, Some(&self.terms.principal), self.request, None)
+        let tenant = self.roster(0).tenant.name.clone();
+        Box::new(Refusal { tenant, ..*super::refusal(reason, None, self.request, None) })
     }
 
     /// The refusal that an answer other than a shortage comes to.
@@ -79,14 +92,13 @@ impl<'a> Question<'a> {
         let lacks: &[Lack] = lacks.get(at).map_or(&[], |lacks| lacks);
         let shortages = shortages(&roster.lineup, lacks, |limit| roster.terms[limit as usize].shared);
         let (reason, wait) = worst(&shortages, &roster.lineup, lacks);
-        let fits = Fits { max_output_tokens: self.largest_output(lacks), models: Vec::new() };
+        let fits = Fits { max_output_tokens: self.largest_output(roster, lacks), models: Vec::new() };
         Box::new(Refusal { wait, shortages, fits, ..*self.blank(reason) })
     }
 
     /// The largest output ceiling that the limits with a shortage leave room for.
-    fn largest_output(&self, lacks: &[Lack]) -> Option<u64> {
-        let roster = self.roster(self.asked);
-        let input = self.terms.input.reserve;
+    fn largest_output(&self, roster: &Roster, lacks: &[Lack]) -> Option<u64> {
+        let input = self.input;
         let fits = |output: u64| {
             lacks.iter().filter(|lack| !lack.soft).all(|lack| {
                 let bound = &roster.lineup.limits()[lack.limit as usize];
@@ -94,11 +106,11 @@ impl<'a> Question<'a> {
                 match bound.meter {
                     Meter::Output => output <= room,
                     Meter::Total => input.saturating_add(output) <= room,
-                    Meter::Money => self.terms.price.as_ref().is_some_and(|price| {
+                    Meter::Money => self.guessed.as_ref().or(roster.price.as_ref()).is_some_and(|price| {
                         let ask = price::Ask {
                             input,
                             output,
-                            service_tier: self.terms.service_tier.as_deref(),
+                            service_tier: self.request.service_tier.as_deref(),
                             text_only: !super::prepare::has_media(self.request),
                             ..Default::default()
                         };
@@ -112,7 +124,7 @@ impl<'a> Question<'a> {
             return None;
         }
         // More output never costs less, so the largest is found by halving.
-        let (mut low, mut high) = (1, self.terms.output_ceiling.max(1));
+        let (mut low, mut high) = (1, self.output_ceiling.max(1));
         while low < high {
             let middle = low + (high - low).div_ceil(2);
             if fits(middle) { low = middle } else { high = middle - 1 }
@@ -125,23 +137,19 @@ impl<'a> Question<'a> {
         let step = terms.degraded?;
         let plan = wiring.plan.degrade.get(step as usize)?;
         let roster = self.roster(self.asked);
-        let (reason, limit) = match lacks.get(self.asked) {
-            None => {
-                let pool = roster.model.as_ref().and_then(|model| model.pool.clone());
-                (Reason::PoolPressure, pool.unwrap_or_else(|| "".into()))
-            }
-            Some(lacks) => {
-                let limit = |lack: &Lack| &roster.lineup.limits()[lack.limit as usize];
-                let named = |lack: &&Lack| plan.when_soft.as_ref().is_none_or(|name| *name == limit(lack).limit);
-                let calls = || lacks.iter().filter(named);
-                let lack = calls().find(|lack| !lack.soft).or(calls().next());
-                let bound = lack.map(limit);
-                let reason = match (lack, bound) {
-                    (Some(lack), Some(bound)) if !lack.soft => reason_of(bound.meter, &bound.column.window),
-                    _ => Reason::SoftLimitPassed,
-                };
-                (reason, bound.map_or_else(|| "".into(), |bound| bound.limit.clone()))
-            }
+        let (reason, limit) = if plan.is_by_pressure() {
+            let pool = roster.model.as_ref().and_then(|model| model.pool.clone());
+            (Reason::PoolPressure, pool.unwrap_or_default())
+        } else {
+            let limit = |lack: &Lack| &roster.lineup.limits()[lack.limit as usize];
+            let named = |lack: &&Lack| plan.when_soft.as_ref().is_none_or(|name| *name == limit(lack).limit);
+            let calls = || lacks.get(self.asked).into_iter().flatten().filter(named);
+            let bound = calls().find(|lack| !lack.soft).or(calls().next()).map(|lack| (lack, limit(lack)));
+            let reason = match bound {
+                Some((lack, bound)) if !lack.soft => reason_of(bound.meter, &bound.column.window),
+                _ => Reason::SoftLimitPassed,
+            };
+            (reason, bound.map(|(_, bound)| bound.limit.clone()).unwrap_or_default())
         };
         Some(Degradation {
             step,
@@ -185,7 +193,7 @@ impl<'a> Question<'a> {
         if !first.iter().all(wait) {
             return None;
         }
-        let lane = wiring.plan.lanes.get(&self.terms.lane)?;
+        let lane = wiring.plan.lanes.get(&self.lane)?;
         Some((lane.name.clone(), Duration::from_millis(lane.max_wait_ms)))
     }
 }

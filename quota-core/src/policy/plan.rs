@@ -356,8 +356,8 @@ pub struct LanePlan {
 /// All conditions that it names must hold. `when_model` and `when_priority` say whose requests it is for; `when_soft`
 /// and `when_pool_above` what calls for it. A step whose pool is above its percentage and that names no soft amount is
 /// taken at once: the request as asked is tried only if no such step fits. Any other step is taken if the request as
-/// asked does not fit the limit that the step names (any, if it names none), because its soft amount would be passed, or
-/// because it has `on_exceed: degrade` and no room. Steps of one sort are tried in the policy's order, and one is taken; a
+/// asked does not fit a limit that the step names (any, if it names none) and that has a soft amount, which would be
+/// passed, or `on_exceed: degrade`, and has no room. Steps of one sort are tried in the policy's order, and one is taken; a
 /// step whose own limits have no room, or that would change nothing of the request, is passed over. If none is taken, the
 /// request goes as asked where only soft amounts stand against it, and is refused otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -378,6 +378,13 @@ pub struct DegradeStep {
     pub disable_tools: Vec<Arc<str>>,
     /// The lane to use instead.
     pub lane: Option<Arc<str>>,
+}
+
+impl DegradeStep {
+    /// Whether the pressure on a pool calls for it, before the request is tried as asked.
+    pub fn is_by_pressure(&self) -> bool {
+        self.when_pool_above.is_some() && self.when_soft.is_none()
+    }
 }
 
 /// What to do with a model whose price is unknown where a money limit applies.
