@@ -88,8 +88,8 @@ impl<S: Store> std::fmt::Debug for Gate<S> {
 #[must_use]
 pub struct GateBuilder<S: Store> {
     policy: Policy,
-    /// Makes the store, so that the usual one takes no memory where another is used.
-    store: Box<dyn FnOnce() -> S + Send>,
+    /// Makes the store when the gate is built: one that another replaces is never made.
+    store: Box<dyn FnOnce() -> S + Send + Sync>,
     journal: Arc<dyn Journal>,
     estimator: Arc<dyn Estimator>,
     clock: Arc<dyn Clock>,

@@ -352,17 +352,17 @@ impl<S: Store> Draft<'_, S> {
     }
 
     /// The request in a step's form. `None` where it can't be taken (its model is not allowed, its context too short) or
-    /// would change nothing.
+    /// names nothing but the model or the lane that the request has already.
     fn lesser(&self, at: u16, step: &DegradeStep, asked: &Terms) -> Option<(Choice, Arc<Roster>)> {
         let model = step.model.as_ref().unwrap_or(&self.request.model);
         let lane = step.lane.as_ref().unwrap_or(&asked.lane);
+        let same = *model == asked.model && *lane == asked.lane;
+        if same && step.disable_tools.is_empty() && step.max_output_tokens.is_none() {
+            return None;
+        }
         let roster = self.roster(model).ok()?;
         let choice = self.choice(&roster, model, lane, Some((at, step))).ok()?;
-        let same = *model == asked.model
-            && *lane == asked.lane
-            && step.disable_tools.is_empty()
-            && choice.terms.output_ceiling >= asked.output_ceiling;
-        (!same).then_some((Choice { yields: None, ..choice }, roster))
+        Some((Choice { yields: None, ..choice }, roster))
     }
 }
 

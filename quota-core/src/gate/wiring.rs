@@ -4,6 +4,7 @@
 //! window is the same account whatever plan is in force, so that a reload refills nothing.
 
 use std::hash::{Hash, Hasher};
+use std::ops::Range;
 use std::sync::Arc;
 
 use equivalent::Equivalent;
@@ -101,8 +102,8 @@ pub(super) struct Roster {
     /// Whether a limit has a soft amount or a percentage to tell of.
     pub(super) alerts: bool,
     pub(super) tally: Arc<Tally>,
-    /// Wall time at which an override starts or ends, so that the roster has to be made anew.
-    until: u64,
+    /// Wall times between which no override starts or ends: outside, the roster has to be made anew.
+    holds: Range<u64>,
 }
 
 /// Why there is no roster.
@@ -218,7 +219,7 @@ impl Wiring {
             run: run.filter(|_| tenant.agent_runs != AgentRuns::default()),
         };
         let rosters = self.rosters.pin();
-        if let Some(roster) = rosters.get(&key).filter(|roster| now.wall < roster.until) {
+        if let Some(roster) = rosters.get(&key).filter(|roster| roster.holds.contains(&now.wall)) {
             return Ok(roster.clone());
         }
         let roster = Arc::new(self.make(store, tallies, tenant, group.clone(), allowed, &key, now)?);
@@ -252,7 +253,7 @@ impl Wiring {
         let model = plan.models.get(&group).cloned();
         let upstream = model.as_ref().and_then(|m| plan.models.get(m.upstream.as_ref()?)).cloned();
         let name = &tenant.name;
-        let mut build = Build { wiring: self, store, now, bounds: Vec::new(), terms: Vec::new(), until: u64::MAX };
+        let mut build = Build { wiring: self, store, now, bounds: Vec::new(), terms: Vec::new(), holds: 0..u64::MAX };
         // The order of scopes, widest first, is the order in which every reservation takes them.
         build.scope("global".into(), &plan.global, Scope::Shared)?;
         for of in [&upstream, &model].into_iter().flatten() {
@@ -277,7 +278,7 @@ impl Wiring {
         if let Some(run) = key.run {
             build.scope(format!("tenant:{name}/run:{run}"), &tenant.agent_runs.limits(), Scope::Passing)?;
         }
-        let Build { bounds, terms, until, .. } = build;
+        let Build { bounds, terms, holds, .. } = build;
         let source = upstream.as_ref().or(model.as_ref());
         let price = model.as_ref().and_then(|m| m.price.clone()).or_else(|| source.and_then(|m| m.price.clone()));
         Ok(Roster {
@@ -292,7 +293,7 @@ impl Wiring {
             tenant: tenant.clone(),
             model,
             group,
-            until,
+            holds,
         })
     }
 
@@ -355,7 +356,7 @@ struct Build<'a, S> {
     now: Now,
     bounds: Vec<Bound>,
     terms: Vec<Term>,
-    until: u64,
+    holds: Range<u64>,
 }
 
 impl<S: Store> Build<'_, S> {
@@ -428,9 +429,12 @@ impl<S: Store> Build<'_, S> {
             if (over.starts..over.expires).contains(&wall) {
                 (hard, burst) = (over.hard, over.burst);
             }
-            let edge = if wall < over.starts { over.starts } else { over.expires };
-            if wall < edge {
-                self.until = self.until.min(edge);
+            for edge in [over.starts, over.expires] {
+                if edge <= wall {
+                    self.holds.start = self.holds.start.max(edge);
+                } else {
+                    self.holds.end = self.holds.end.min(edge);
+                }
             }
         }
         match &limit.window {

@@ -358,7 +358,7 @@ pub struct LanePlan {
 /// taken at once: the request as asked is tried only if no such step fits. Any other step is taken if the request as
 /// asked does not fit a limit that the step names (any, if it names none) and that has a soft amount, which would be
 /// passed, or `on_exceed: degrade`, and has no room. Steps of one sort are tried in the policy's order, and one is taken; a
-/// step whose own limits have no room, or that would change nothing of the request, is passed over. If none is taken, the
+/// step whose own limits have no room, or that names nothing but what the request has already, is passed over. If none is taken, the
 /// request goes as asked where only soft amounts stand against it, and is refused otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DegradeStep {

@@ -101,7 +101,7 @@ pub struct Lack {
     pub soft: bool,
 }
 
-/// Limits that had no room, per choice.
+/// Limits that had no room, per choice; none for a choice that was passed over.
 pub type Lacks = SmallVec<[Lack; 4]>;
 
 /// The answer to a reservation.
@@ -295,7 +295,8 @@ impl Ask {
     }
 }
 
-/// The first choice that fits by these words, with what the earlier ones lacked; or what every choice lacked.
+/// The first choice that fits by these words, with what the earlier ones lacked; or what every choice lacked. One that
+/// is not called for is passed over, as if it lacked nothing.
 ///
 /// # Errors
 /// No choice fits.
@@ -304,7 +305,7 @@ pub fn select(
     word: impl Fn(usize, u16) -> u64,
     now: Now,
 ) -> Result<(usize, Vec<Lacks>), Vec<Lacks>> {
-    let mut all = Vec::new();
+    let mut all: Vec<Lacks> = Vec::new();
     for (at, choice) in choices.iter().enumerate() {
         if !choice.is_called_for(&all) {
             all.push(Lacks::new());

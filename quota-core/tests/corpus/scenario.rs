@@ -1,7 +1,7 @@
 //! Cases of kind `scenario`: a script of steps on a manual clock, through the real gate.
 //!
 //! A case has a `policy` (or a `policy_file` among the fixtures, with a `price_list` where it needs one), a `start`, and
-//! `steps`. A step has a time (`at_ms` or `at_ns` since the start; where the clock stands, if left out), a verb (`do`),
+//! `steps`; `bounds` of the store are 128 rows and open leases if left out. A step has a time (`at_ms` or `at_ns` since the start; where the clock stands, if left out), a verb (`do`),
 //! the verb's inputs, and what to `expect` of it. A key that nothing reads fails the case.
 //!
 //! Who asks is `who`: a tenant's name, the fields of a principal, or a name that an earlier `authenticate` gave; `acme`
@@ -35,25 +35,15 @@ pub fn run(case: &Value) -> Result<(), String> {
     words.text("about")?;
     let start = parse_instant(words.may_text("start")?.as_deref().unwrap_or(START)).map_err(|e| e.to_string())?;
     let clock = Arc::new(ManualClock::at(start));
-    let mut builder = Gate::builder(policy(&mut words)?).clock(clock.clone());
-    if let Some(bounds) = words.may("bounds") {
-        let mut bounds = Words::of(&bounds)?;
-        let usual = Bounds::default();
-        let mut bound = |key, usual: u32| bounds.may_count(key).map(|n| n.map_or(usual, |n| n as u32));
-        let made = Bounds { rows: bound("rows", usual.rows)?, open_leases: bound("open_leases", usual.open_leases)? };
-        bounds.done()?;
-        builder = builder.store(Memory::new(made));
-    }
+    let mut bounds = Words::of(&words.may("bounds").unwrap_or(json!({})))?;
+    let mut bound = |key| bounds.may_count(key).map(|n| n.unwrap_or(128) as u32);
+    let store = Memory::new(Bounds { rows: bound("rows")?, open_leases: bound("open_leases")? });
+    bounds.done()?;
+    let gate = Gate::builder(policy(&mut words)?).store(store).clock(clock.clone()).build();
     let steps = words.list("steps")?;
     words.done()?;
-    let mut stage = Stage {
-        gate: builder.build(),
-        clock,
-        elapsed: 0,
-        leases: BTreeMap::new(),
-        queued: BTreeMap::new(),
-        known: BTreeMap::new(),
-    };
+    let mut stage =
+        Stage { gate, clock, elapsed: 0, leases: BTreeMap::new(), queued: BTreeMap::new(), known: BTreeMap::new() };
     for (n, step) in steps.iter().enumerate() {
         stage.step(step).map_err(|what| format!("step {}: {what}\n    {step}", n + 1))?;
     }
@@ -181,7 +171,7 @@ impl Stage {
         let request = words.request(turn)?;
         let name = named.or(request.id.as_deref().map(str::to_owned));
         let decision = self.gate.admit(&who, &request);
-        let found = shown::decision(&decision, |lease| shown::lease(lease));
+        let found = shown::decision(&decision, shown::lease);
         match decision {
             Decision::Allow(lease) | Decision::Degrade(lease, _) => {
                 let name = name.unwrap_or_else(|| format!("lease {}", self.leases.len()));
@@ -206,7 +196,7 @@ impl Stage {
         let decision = self.gate.admit(&who, &request);
         let lease = match decision {
             Decision::Allow(lease) | Decision::Degrade(lease, _) => lease,
-            other => return Ok((shown::decision(&other, |lease| shown::lease(lease)), who)),
+            other => return Ok((shown::decision(&other, shown::lease), who)),
         };
         lease.sent();
         Ok((shown::ended(lease.settle(usage)), who))
@@ -277,4 +267,34 @@ impl Stage {
         }
         found.into()
     }
+}
+
+/// What no step reads and what no step came to is an error, not a silence.
+#[test]
+fn a_script_is_read_to_the_letter() {
+    let policy = json!({ "tenants": { "acme": { "models": ["m"], "rpm": 2 } } });
+    let script = |steps: Value| run(&json!({ "id": "x", "about": "x", "policy": policy, "steps": steps }));
+    let admit = |extra: Value| {
+        let mut step = json!({ "do": "admit", "expect": "allow" });
+        step.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        script(json!([step]))
+    };
+    assert_eq!(admit(json!({})), Ok(()));
+    for (step, want) in [
+        (json!({ "inptu": 5 }), "nothing reads `inptu`"),
+        (json!({ "do": "admti" }), "no verb `admti`"),
+        (json!({ "who": { "usr": "u" } }), "nothing reads `usr`"),
+        (json!({ "input": "5" }), "`input` is no count"),
+        (json!({ "expect": "reject" }), "action is \"allow\", not \"reject\""),
+        (json!({ "expect": { "actoin": "allow" } }), "there is no `actoin`"),
+        (json!({ "expect": { "remaining": { "rps": 1 } } }), "there is no `remaining.rps`"),
+        (json!({ "expect": { "remaining": { "rpm": 2 } } }), "remaining.rpm is 1, not 2"),
+        (json!({ "expect": { "soft_passed": ["tenant:acme rpm"] } }), "soft_passed is [], not"),
+        (json!({ "expect": { "action": "allow", "retry_after_ms": null } }), "there is no `retry_after_ms`"),
+    ] {
+        let told = admit(step.clone()).unwrap_err();
+        assert!(told.contains(want), "{step}: {told}");
+    }
+    assert!(run(&json!({ "id": "x", "about": "x", "policy": policy, "steps": [], "setps": [] })).is_err());
+    assert!(script(json!([{ "at_ms": 5, "do": "sweep" }, { "at_ms": 4, "do": "sweep" }])).is_err());
 }

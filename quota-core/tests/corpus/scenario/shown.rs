@@ -10,8 +10,10 @@ use serde_json::{Map, Value, json};
 
 type Found = Map<String, Value>;
 
+type Column = (&'static str, fn(&Balance) -> Value);
+
 /// The columns of a balance.
-pub const BALANCES: [(&str, fn(&Balance) -> Value); 5] = [
+pub const BALANCES: [Column; 5] = [
     ("remaining", |balance| amount(balance.meter, balance.remaining)),
     ("used", |balance| amount(balance.meter, balance.used)),
     ("hard", |balance| amount(balance.meter, balance.hard)),
