@@ -132,10 +132,10 @@ tenants:
     max_inflight: {hard: 6, on_exceed: degrade}
     models: {large: {}, small: {}}
 degrade:
-  - {when: {soft: rpm}, max_output_tokens: 100}
   - {when: {soft: daily_budget_usd, model: large}, model: tiny}
   - {when: {soft: daily_budget_usd, pool_above: 50}, model: small, max_output_tokens: 10}
   - {when: {soft: daily_budget_usd}, model: small}
+  - {when: {soft: rpm}, max_output_tokens: 100}
 ";
 
 #[test]
@@ -146,9 +146,9 @@ fn a_step_is_taken_only_if_what_it_names_calls_for_it() {
     for _ in 0..3 {
         assert_eq!(step(&gate, &who, &ask()), None);
     }
-    // The fourth in a minute: short answers, though steps for the budget stand in the list as well.
+    // The fourth in a minute: short answers, though steps for the budget stand before that one.
     let (lease, degradation) = degraded(gate.admit(&who, &ask()));
-    assert_eq!((degradation.step, &*degradation.limit, lease.max_output_tokens()), (0, "rpm", 100));
+    assert_eq!((degradation.step, &*degradation.limit, lease.max_output_tokens()), (3, "rpm", 100));
     drop(lease);
 }
 
@@ -161,15 +161,15 @@ fn steps_are_tried_in_order_and_one_that_can_not_be_taken_is_passed_over() {
         let Decision::Allow(lease) = gate.admit(&who, &ask()) else { panic!() };
         leases.push(lease);
     }
-    // $0.044 are held. The tenant may not use `tiny`, the pool is not full: the fourth step.
+    // $0.044 are held. The tenant may not use `tiny`, the pool is not full: the third step.
     let (lease, degradation) = degraded(gate.admit(&who, &ask()));
-    assert_eq!((degradation.step, degradation.reason, lease.model()), (3, Reason::SoftLimitPassed, "small"));
+    assert_eq!((degradation.step, degradation.reason, lease.model()), (2, Reason::SoftLimitPassed, "small"));
     assert_eq!(lease.max_output_tokens(), 1000);
     leases.push(lease);
-    // Soft amount and pressure both hold: the third, which comes first. With a soft amount named it is not taken at once.
+    // Soft amount and pressure both hold: the second, which comes first. With a soft amount named it is not taken at once.
     gate.set_pressure("p", 51);
     let (lease, degradation) = degraded(gate.admit(&who, &ask()));
-    assert_eq!((degradation.step, lease.model(), lease.max_output_tokens()), (2, "small", 10));
+    assert_eq!((degradation.step, lease.model(), lease.max_output_tokens()), (1, "small", 10));
     leases.push(lease);
     // All slots are taken, whatever the form: refused, with the shortage of the request as asked.
     let Decision::Reject(refusal) = gate.admit(&who, &ask()) else { panic!("not refused") };

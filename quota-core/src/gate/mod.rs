@@ -286,7 +286,7 @@ impl<S: Store> Gate<S> {
 
     /// The principal of a bearer key (with or without `Bearer ` before it).
     ///
-    /// The key is looked up by its SHA-256 digest and kept nowhere.
+    /// The key is looked up by its SHA-256 digest and kept nowhere. A refusal is counted, not journaled.
     ///
     /// # Errors
     /// A refusal: unknown, expired or revoked.
@@ -300,7 +300,9 @@ impl<S: Store> Gate<S> {
         let refuse = |reason, tenant: &str| {
             let mut refusal = refusal(reason, None, &Request::chat(""), None);
             refusal.tenant = tenant.into();
-            let _: Decision<()> = shared.refuse(&shared.tallies.strangers, refusal.clone(), now);
+            // Counted only: strangers can guess as often as they like, and an entry each would push out the rest.
+            shared.tallies.strangers.add(Counter::Rejected, 1);
+            shared.tallies.strangers.refused(reason);
             refusal
         };
         let Some(plan) = found else { return Err(refuse(Reason::KeyUnknown, "")) };
@@ -357,7 +359,7 @@ impl<S: Store> Gate<S> {
     }
 
     /// Ends leases whose deadline has passed, and closes unresolved ones that have waited as long as the policy says;
-    /// looks at no more than `at_most`. Gives how many it ended. Call it about once a second, or let a
+    /// no more than `at_most`. Gives how many it ended: as many as `at_most` means that more may be due. Call it about once a second, or let a
     /// [`Keeper`](crate::keeper::Keeper) do so.
     pub fn sweep(&self, at_most: usize) -> S::Answer<'_, usize> {
         let shared = self.shared();

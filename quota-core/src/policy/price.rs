@@ -154,10 +154,13 @@ impl Price {
     pub fn lacks(&self, usage: &Usage) -> bool {
         let row = self.row(usage);
         let by_time = row.has(PriceClass::AudioSecond) || row.has(PriceClass::OutputAudioSecond);
-        PriceClass::ALL.into_iter().any(|class| {
+        // A price by the request covers the units that have none of their own.
+        let other = usage.has_other_units() && !row.has(PriceClass::Request);
+        let unpriced = |class: PriceClass| {
             let free = class == PriceClass::Request || class.is_time() && by_time;
             !free && !row.has(class) && class.units(usage) > 0
-        })
+        };
+        other || PriceClass::ALL.into_iter().any(unpriced)
     }
 
     /// What a usage costs, line by line; `exact` is that of [`exact`](Price::exact).
@@ -336,6 +339,7 @@ mod tests {
         price.set(PriceClass::AudioSecond, "0.000000000001", Per::One).unwrap();
         let price = price.build().unwrap();
         assert_eq!(price.exact(&Usage { audio_millis: 1, ..Usage::default() }), Pico(1));
+        assert!(price.cost(&Usage { search_units: 1, ..Usage::default() }).unpriced);
         assert!(!price.has(PriceClass::Input));
     }
 }
