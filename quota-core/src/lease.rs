@@ -86,8 +86,14 @@ pub struct Terms {
     pub group: Arc<str>,
     /// The lane.
     pub lane: Arc<str>,
-    /// The estimated input.
+    /// The run of an agent that it is a step of.
+    pub run_id: Option<Arc<str>>,
+    /// The calls of tools that the step newly carries.
+    pub tool_calls: u64,
+    /// The estimated input, with what settled requests have taught.
     pub input: InputEstimate,
+    /// The input as the method alone guessed it.
+    pub input_guess: u64,
     /// The largest output over all choices that the reservation allows for.
     pub output_ceiling: u64,
     /// The output that was held on limits that hold the learned percentile.
@@ -96,6 +102,8 @@ pub struct Terms {
     pub worst_cost: Pico,
     /// The price that it will be settled at; `None` if it has none.
     pub price: Option<Arc<Price>>,
+    /// Whether the price is another model's, because its own is unknown and the policy reckons with the dearest.
+    pub price_is_guess: bool,
     /// Whether the answer is streamed.
     pub stream: bool,
     /// How many answers are generated.
@@ -350,6 +358,14 @@ impl Record {
     /// Whether the lease still keeps its slot: held, or waiting to be resolved.
     pub fn is_open(&self) -> bool {
         matches!(self.state, State::Held | State::Unresolved(_))
+    }
+
+    /// Whether it was settled with a usage that has no price, or has none for a part of it, and so cost less than it
+    /// should have.
+    pub fn is_unpriced(&self) -> bool {
+        let State::Settled(settled) = &self.state else { return false };
+        let ran = settled.usage.as_ref().filter(|usage| usage.requests > 0);
+        ran.is_some_and(|usage| self.claim.terms.price.as_ref().is_none_or(|price| price.lacks(usage)))
     }
 
     /// All that was taken, in order.

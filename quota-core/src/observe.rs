@@ -29,7 +29,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 type Labelled = (Counter, &'static str, &'static str);
 
 /// The families of counters: name, help, counters.
-const COUNTERS: [(&str, &str, &[Labelled]); 8] = [
+const COUNTERS: [(&str, &str, &[Labelled]); 10] = [
     (
         "decisions",
         "Answers of the gate",
@@ -67,6 +67,16 @@ const COUNTERS: [(&str, &str, &[Labelled]); 8] = [
         "estimate_error_tokens",
         "Sum over them of the difference of estimate and report, without its sign",
         &[(Counter::EstimateError, "", "")],
+    ),
+    (
+        "unpriced_settlements",
+        "Leases settled with a usage that has no price, or has none for a part of it",
+        &[(Counter::Unpriced, "", "")],
+    ),
+    (
+        "guessed_price_settlements",
+        "Leases settled at another model's price, because their own is unknown",
+        &[(Counter::GuessedPrice, "", "")],
     ),
 ];
 
@@ -115,6 +125,7 @@ pub fn prometheus<S: Store>(gate: &Gate<S>) -> S::Answer<'_, String> {
         gate.store().open(usize::MAX, move |open| {
             let mut page = Page::default();
             page.counters(&snapshot);
+            page.factors(&snapshot);
             page.open(&open, gate.now());
             page.waiting(&snapshot);
             page.debts(&debts);
@@ -179,6 +190,15 @@ impl Page {
             let help = "Requests refused or told to wait, by reason";
             self.add(format!("{prefix}refusals"), help, MetricType::Counter, refused.collect());
         }
+    }
+
+    fn factors(&mut self, snapshot: &Snapshot) {
+        let points = snapshot.models.iter().map(|((tenant, model), tally)| {
+            let labels = vec![("tenant", tenant.to_string()), ("model", model.to_string())];
+            (labels, Value::Count(tally.input_factor()))
+        });
+        let help = "What guesses of the input are multiplied by, in thousandths";
+        self.add("quota_input_factor_thousandths", help, MetricType::Gauge, points.collect());
     }
 
     fn open(&mut self, open: &[Arc<Record>], now: Now) {

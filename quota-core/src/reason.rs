@@ -79,6 +79,12 @@ reasons! {
     StoreUnavailable "store_unavailable" 503 Soon "The store that holds the accounts does not answer.";
     RetryStorm "retry_storm" 429 Soon "The same refused request came again and again before it was to.";
     Frozen "frozen" 403 No "The tenant, the key or the model is frozen by an operator.";
+    RunStepsExceeded "run_steps_exceeded" 429 No "The agent's run has taken all the steps that it may.";
+    RunTokensExceeded "run_tokens_exceeded" 429 No "The agent's run has not enough tokens left for this step.";
+    RunToolCallsExceeded "run_tool_calls_exceeded" 429 No "The agent's run has called tools as often as it may.";
+    RunBudgetExceeded "run_budget_exceeded" 402 No "The agent's run has not enough money left for this step's worst case.";
+    RunTimeExceeded "run_time_exceeded" 429 No "The agent's run has gone on for as long as it may.";
+    PoolPressure "pool_pressure" 200 No "The model's pool is under pressure and the policy gives a lesser answer for it.";
     SoftLimitPassed "soft_limit_passed" 200 No "A soft amount is passed and the policy gives a lesser answer for it.";
 }
 

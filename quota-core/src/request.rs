@@ -29,6 +29,13 @@ pub struct Request {
     pub lane: Option<Arc<str>>,
     /// The end user named in the body; trusted only where the principal may name users.
     pub user: Option<Arc<str>>,
+    /// The run of an agent that this request is a step of, at most [`MAX_RUN_ID`] bytes, unique within the tenant. A
+    /// request without one belongs to no run. An id is not to be used for another run: until its time is over it names
+    /// the first one, and for at least an hour more it is refused.
+    pub run_id: Option<Arc<str>>,
+    /// How many calls of tools this step's input newly carries, where the gateway has counted them itself; see
+    /// [`new_tool_calls`](Request::new_tool_calls).
+    pub tool_calls: Option<u64>,
     /// What makes a retry the same request, where the gateway knows better than the parts of the input tell; a request
     /// with neither parts nor this is never taken for a retry.
     pub fingerprint: Option<u64>,
@@ -36,6 +43,9 @@ pub struct Request {
 
 /// The longest request id, in bytes.
 pub const MAX_REQUEST_ID: usize = 128;
+
+/// The longest run id, in bytes.
+pub const MAX_RUN_ID: usize = 128;
 
 /// The shape of a call, which decides what it can produce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,6 +130,8 @@ impl Request {
             service_tier: None,
             lane: None,
             user: None,
+            run_id: None,
+            tool_calls: None,
             fingerprint: None,
         }
     }
@@ -183,6 +195,48 @@ impl Request {
         self.service_tier = Some(tier.into());
         self
     }
+
+    /// Sets the run of an agent that it is a step of.
+    pub fn run_id(mut self, run: impl Into<Arc<str>>) -> Request {
+        self.run_id = Some(run.into());
+        self
+    }
+
+    /// Sets how many calls of tools this step's input newly carries.
+    pub fn tool_calls(mut self, calls: u64) -> Request {
+        self.tool_calls = Some(calls);
+        self
+    }
+
+    /// How many calls of tools this step's input newly carries: as stated, or as counted from its parts.
+    ///
+    /// An agent sends the whole conversation with each step, so calls of earlier steps don't count again. Counted are
+    /// the calls of the assistant's last messages, if nothing but messages of others (results, the user's) follows them:
+    /// once the assistant has answered without a call, the calls before its answer are old. Calls are therefore
+    /// counted at the step that carries their results, one for each, and the same step sent again counts them again.
+    pub fn new_tool_calls(&self) -> u64 {
+        let parts = match (self.tool_calls, &self.input) {
+            (Some(stated), _) => return stated,
+            (None, Input::Counted(_)) => return 0,
+            (None, Input::Parts(parts)) => parts,
+        };
+        // From the end: calls come before the mark of the message that holds them.
+        let (mut calls, mut here) = (0u64, 0u64);
+        for part in parts.iter().rev() {
+            match part {
+                Part::ToolCall { .. } => here += 1,
+                Part::Message { role, .. } => {
+                    let assistant = matches!(role.as_str(), "assistant" | "model");
+                    if here == 0 && (assistant || calls > 0) {
+                        return calls;
+                    }
+                    calls += std::mem::take(&mut here);
+                }
+                _ => {}
+            }
+        }
+        calls + here
+    }
 }
 
 /// A body that is not a request of its kind.
@@ -195,4 +249,40 @@ pub struct InvalidRequest {
     pub found: String,
     /// What is allowed there.
     pub allowed: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_calls_of_the_last_turn_are_new() {
+        let message = |role: &str| Part::Message { role: role.into(), name: None };
+        let call = || Part::ToolCall { name: "search".into(), arguments: "{}".into() };
+        let text = || Part::Text("x".into());
+        let turn = |role: &str, calls: usize| {
+            let mut parts = vec![message(role), text()];
+            parts.extend((0..calls).map(|_| call()));
+            parts
+        };
+        for (turns, want) in [
+            (vec![turn("user", 0)], 0),
+            (vec![turn("user", 0), turn("assistant", 2)], 2),
+            (vec![turn("assistant", 2), turn("tool", 0), turn("tool", 0)], 2),
+            (vec![turn("assistant", 2), turn("user", 0)], 2),
+            (vec![turn("assistant", 3), turn("tool", 0), turn("assistant", 2), turn("tool", 0)], 2),
+            (vec![turn("assistant", 2), turn("tool", 0), turn("assistant", 0), turn("user", 0)], 0),
+            (vec![turn("assistant", 1), turn("assistant", 1), turn("tool", 0)], 2),
+            (vec![turn("assistant", 0), turn("assistant", 1), turn("tool", 0)], 1),
+            (vec![turn("model", 1), turn("function", 0)], 1),
+            (vec![vec![call(), call()]], 2),
+            (vec![], 0),
+        ] {
+            let shown = format!("{turns:?}");
+            let request = Request { input: Input::Parts(turns.concat()), ..Request::chat("m") };
+            assert_eq!(request.new_tool_calls(), want, "{shown}");
+            assert_eq!(request.tool_calls(7).new_tool_calls(), 7);
+        }
+        assert_eq!(Request::chat("m").input_tokens(9).new_tool_calls(), 0);
+    }
 }

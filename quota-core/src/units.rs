@@ -31,12 +31,28 @@ pub enum Meter {
     InFlight = 5,
     /// Open streams.
     Streams = 6,
+    /// Steps of an agent's run: calls of a model.
+    Steps = 7,
+    /// Calls of tools in an agent's run.
+    ToolCalls = 8,
+    /// Seconds since an agent's run began.
+    RunTime = 9,
 }
 
 impl Meter {
     /// All meters, in the order of their discriminants.
-    pub const ALL: [Meter; 7] =
-        [Meter::Requests, Meter::Input, Meter::Output, Meter::Total, Meter::Money, Meter::InFlight, Meter::Streams];
+    pub const ALL: [Meter; 10] = [
+        Meter::Requests,
+        Meter::Input,
+        Meter::Output,
+        Meter::Total,
+        Meter::Money,
+        Meter::InFlight,
+        Meter::Streams,
+        Meter::Steps,
+        Meter::ToolCalls,
+        Meter::RunTime,
+    ];
 
     /// The name in documents, journals and metrics.
     pub const fn name(self) -> &'static str {
@@ -48,12 +64,21 @@ impl Meter {
             Meter::Money => "usd",
             Meter::InFlight => "in_flight",
             Meter::Streams => "streams",
+            Meter::Steps => "steps",
+            Meter::ToolCalls => "tool_calls",
+            Meter::RunTime => "run_seconds",
         }
     }
 
-    /// Whether the meter is a gauge: held while a lease is open and given back whole when it ends.
+    /// Whether nothing of it stays charged when a lease ends: a slot is given back whole, and the clock of a run is only
+    /// looked at.
     pub const fn is_held(self) -> bool {
-        matches!(self, Meter::InFlight | Meter::Streams)
+        matches!(self, Meter::InFlight | Meter::Streams | Meter::RunTime)
+    }
+
+    /// Whether only runs of agents are limited by it.
+    pub const fn is_of_runs(self) -> bool {
+        matches!(self, Meter::Steps | Meter::ToolCalls | Meter::RunTime)
     }
 
     /// The amount as a person reads it: dollars for money, a count for the rest.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use quota_core::policy::plan::{Hold, Limit, OnExceed, Window};
+use quota_core::policy::plan::{Hold, Limit, OnExceed, Priority, Window};
 use quota_core::policy::price::PriceClass;
 use quota_core::policy::price_list::PriceList;
 use quota_core::policy::{ErrorKind, MAX_OVERRIDES, Policy};
@@ -97,6 +97,10 @@ fn every_key_compiles_into_what_it_says() {
     let tenant = &plan.tenants["team-risk-control"];
     assert_eq!((tenant.weight, tenant.lane.as_deref(), tenant.max_queue), (8, Some("interactive"), Some(50)));
     assert_eq!((tenant.agent_runs.max_steps, tenant.agent_runs.max_seconds), (Some(40), Some(900)));
+    assert_eq!(
+        (tenant.agent_runs.max_usd, tenant.priority),
+        (Some(2 * Usd::UNITS + Usd::UNITS / 2), Some(Priority::High))
+    );
     assert_eq!(tenant.ceilings.output, Some(4096));
     let rpm = limit(&tenant.limits, "rpm");
     assert_eq!((rpm.hard, rpm.soft, rpm.burst, rpm.on_exceed), (300, Some(240), 60, OnExceed::Degrade));
@@ -125,6 +129,8 @@ fn every_key_compiles_into_what_it_says() {
     let step = &plan.degrade[0];
     assert_eq!((step.when_soft.as_deref(), step.when_model.as_deref()), (Some("daily_budget_usd"), Some("gpt-large")));
     assert_eq!((step.max_output_tokens, step.disable_tools.len(), step.lane.as_deref()), (Some(512), 1, Some("batch")));
+    let pressed = &plan.degrade[1];
+    assert_eq!((pressed.when_pool_above, pressed.when_priority), (Some(90), Some(Priority::Low)));
     assert_eq!((plan.lease_ttl, plan.unresolved_ttl), (120_000_000_000, 3_600_000_000_000));
 }
 

@@ -66,9 +66,9 @@ impl<L> Decision<L> {
 pub struct Degradation {
     /// The step's place in the policy's list.
     pub step: u16,
-    /// Why: [`Reason::SoftLimitPassed`], or the reason of the limit that had no room.
+    /// Why: [`Reason::SoftLimitPassed`], [`Reason::PoolPressure`], or the reason of the limit that had no room.
     pub reason: Reason,
-    /// The limit that called for it.
+    /// The limit that called for it; under pressure the pool.
     pub limit: Arc<str>,
     /// The model to run on.
     pub model: Arc<str>,

@@ -223,7 +223,8 @@ pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     let terms = &record.claim.terms;
     let usage = usage.or_input(terms.input.reserve);
     let cost = terms.price.as_ref().map(|price| cost(price, &usage, terms.service_tier.as_deref())).unwrap_or_default();
-    let amounts = usage.amounts(cost.to_usd());
+    let calls = if usage.requests > 0 { terms.tool_calls } else { 0 };
+    let amounts = usage.amounts(cost.to_usd()).with(Meter::ToolCalls, calls);
     End::Settle { usage: Box::new(usage), amounts, cost }
 }
 

@@ -10,6 +10,7 @@ mod keyring;
 mod keys;
 mod lease;
 mod prepare;
+mod pressure;
 mod storm;
 mod tally;
 mod verdict;
@@ -92,8 +93,8 @@ impl<S: Store> std::fmt::Debug for Gate<S> {
 #[must_use]
 pub struct GateBuilder<S: Store> {
     policy: Policy,
-    /// Makes the store, so that the usual one takes no memory where another is used.
-    store: Box<dyn FnOnce() -> S + Send>,
+    /// Makes the store when the gate is built: one that another replaces is never made.
+    store: Box<dyn FnOnce() -> S + Send + Sync>,
     journal: Arc<dyn Journal>,
     estimator: Arc<dyn Estimator>,
     clock: Arc<dyn Clock>,
@@ -146,7 +147,7 @@ impl<S: Store> GateBuilder<S> {
     pub fn build(self) -> Gate<S> {
         let now = self.clock.now();
         let digest: Arc<str> = self.policy.digest().into();
-        let wiring = Wiring::new(self.policy.plan().clone(), digest.clone());
+        let wiring = Wiring::new(self.policy.plan().clone(), digest.clone(), None);
         self.journal.append(Event::Loaded(digest), now);
         let shared = Shared {
             store: (self.store)(),
@@ -182,11 +183,11 @@ impl<S: Store> Gate<S> {
             return S::ready(shared.reject(Box::new(Refusal { wait: Wait::After(wait), ..*refusal }), now));
         }
         let prepared = shared.wired(|wiring| prepare::prepare(shared, wiring, who, request, now));
-        let Prepared { reservation, rosters } = match prepared {
+        let Prepared { reservation, rosters, asked } = match prepared {
             Ok(prepared) => prepared,
             Err(refusal) => return S::ready(shared.reject(refusal, now)),
         };
-        let question = verdict::Question::of(&reservation, rosters, request);
+        let question = verdict::Question::of(&reservation, rosters, asked, request);
         let concluded = shared.store.reserve(reservation, now, move |reserved, swept| {
             shared.swept(swept, now);
             self.conclude(question, reserved, now)
@@ -218,9 +219,10 @@ impl<S: Store> Gate<S> {
     ) -> Result<Decision<Lease<S>>, Box<Refused>> {
         let shared = self.shared();
         let tally = |choice| &question.roster(choice).tally;
+        let asked = question.asked;
         match reserved {
             Reserved::Taken(record, choice, lacks) => Ok(self.admitted(&question, &record, choice, &lacks, now)),
-            Reserved::Open(record) => Ok(self.admitted(&question, &record, 0, &[], now)),
+            Reserved::Open(record) => Ok(self.admitted(&question, &record, asked, &[], now)),
             Reserved::Short(lacks) => {
                 let refusal = question.refused(&lacks);
                 let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal));
@@ -230,21 +232,21 @@ impl<S: Store> Gate<S> {
                             tally.add(Counter::Queued, 1);
                             tally.refused(refusal.reason);
                         };
-                        count(tally(0));
+                        count(tally(asked));
                         shared.tallies.in_lane(&queued.lane, count);
                         shared.journal.append(Event::Queued(Arc::new(*refusal), queued.lane.clone()), now);
                         Ok(Decision::Queue(queued))
                     }
-                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(0), full, now)),
+                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(asked), full, now)),
                     None => {
-                        let (tally, lane) = (tally(0).clone(), question.lane().clone());
+                        let (tally, lane) = (tally(asked).clone(), question.lane().clone());
                         Err(Box::new(Refused { refusal, tally, lane }))
                     }
                 }
             }
             other => {
                 let refusal = question.unreserved(&other);
-                Ok(shared.refuse_in(question.lane(), tally(0), refusal, now))
+                Ok(shared.refuse_in(question.lane(), tally(asked), refusal, now))
             }
         }
     }
@@ -311,7 +313,8 @@ impl<S: Store> Gate<S> {
         let shared = self.shared();
         let now = shared.clock.now();
         let digest: Arc<str> = policy.digest().into();
-        shared.wiring.store(Some(Arc::new(Wiring::new(policy.plan().clone(), digest.clone()))));
+        let wiring = shared.wired(|before| Wiring::new(policy.plan().clone(), digest.clone(), Some(before)));
+        shared.wiring.store(Some(Arc::new(wiring)));
         shared.journal.append(Event::Loaded(digest), now);
     }
 
@@ -383,22 +386,16 @@ impl<S: Store> Gate<S> {
         })
     }
 
-    /// The most by which the open leases could together pass what they hold, per meter: what worst case and hold differ
-    /// by on limits that hold the learned length.
+    /// The most by which the open leases could together pass what they hold, per meter: what the worst case and the hold
+    /// differ by on limits that hold the learned length. No account goes further into debt when they end than this, as
+    /// long as no input is longer than reserved and no output longer than agreed.
     pub fn overshoot(&self) -> S::Answer<'_, Amounts> {
         self.shared().store.open(usize::MAX, |open| {
             let mut sum = Amounts::default();
-            for record in open.iter().filter(|record| record.state == State::Held) {
-                let (held, terms) = (record.held_amounts(), &record.claim.terms);
-                let worst = Amounts::default()
-                    .with(Meter::Output, terms.output_ceiling)
-                    .with(Meter::Total, terms.input.reserve.saturating_add(terms.output_ceiling))
-                    .with(Meter::Money, terms.worst_cost.to_usd().units());
-                for meter in [Meter::Output, Meter::Total, Meter::Money] {
-                    if terms.lineup.limits().iter().any(|bound| bound.meter == meter) {
-                        let more = worst.get(meter).saturating_sub(held.get(meter));
-                        sum.set(meter, sum.get(meter).saturating_add(more));
-                    }
+            for record in open.iter().filter(|record| record.is_open()) {
+                let more = verdict::overshoot(record);
+                for meter in Meter::ALL {
+                    sum.set(meter, sum.get(meter).saturating_add(more.get(meter)));
                 }
             }
             sum

@@ -11,12 +11,12 @@ use super::Shared;
 use super::wiring::{NoRoster, Roster, Wiring};
 use crate::estimate::{InputEstimate, output_ceiling};
 use crate::lease::Terms;
-use crate::policy::plan::{DegradeStep, Hold, OnExceed, UnknownPrice};
+use crate::policy::plan::{DegradeStep, Hold, OnExceed, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
 use crate::reason::Reason;
 use crate::refusal::{Fits, Refusal, Wait};
-use crate::request::{Input, Kind, MAX_REQUEST_ID, Part, Request};
+use crate::request::{Input, Kind, MAX_REQUEST_ID, MAX_RUN_ID, Part, Request};
 use crate::store::{Ask, Choice, Reservation, Store};
 use crate::time::Now;
 use crate::units::{Meter, Pico};
@@ -32,6 +32,16 @@ pub(super) struct Prepared {
     pub(super) reservation: Reservation,
     /// The roster of each choice, in their order.
     pub(super) rosters: SmallVec<[Arc<Roster>; 1]>,
+    /// The place of the request as asked among the choices.
+    pub(super) asked: usize,
+}
+
+/// What a choice can be settled at.
+struct Cost {
+    worst: Pico,
+    price: Option<Arc<price::Price>>,
+    /// Whether the price is another model's.
+    guess: bool,
 }
 
 /// A refusal of a request before any limit was looked at.
@@ -77,10 +87,11 @@ pub(super) fn prepare<S: Store>(
     let first = draft.choice(&roster, &request.model, &lane, None)?;
     let mut choices = SmallVec::from_buf([first]);
     let mut rosters = SmallVec::from_buf([roster]);
-    if !wiring.plan.degrade.is_empty() {
-        draft.degrade(&mut choices, &mut rosters);
-    }
-    Ok(Prepared { reservation: Reservation { choices }, rosters })
+    let asked = match wiring.plan.degrade.is_empty() {
+        true => 0,
+        false => draft.degrade(&mut choices, &mut rosters),
+    };
+    Ok(Prepared { reservation: Reservation { choices }, rosters, asked })
 }
 
 /// What is wrong with a request before its policy is looked at.
@@ -93,6 +104,9 @@ fn check(who: &Principal, request: &Request) -> Result<(), String> {
     }
     if let Some(id) = request.id.as_ref().filter(|id| id.is_empty() || id.len() > MAX_REQUEST_ID) {
         return Err(format!("request id: {} bytes; allowed: 1 to {MAX_REQUEST_ID}", id.len()));
+    }
+    if let Some(run) = request.run_id.as_ref().filter(|run| run.is_empty() || run.len() > MAX_RUN_ID) {
+        return Err(format!("run id: {} bytes; allowed: 1 to {MAX_RUN_ID}", run.len()));
     }
     if let Some(tier) = request.service_tier.as_ref().filter(|tier| tier.len() > MAX_TIER) {
         return Err(format!("service tier: {} bytes; allowed: at most {MAX_TIER}", tier.len()));
@@ -122,7 +136,8 @@ impl<S: Store> Draft<'_, S> {
             return Err(self.frozen(&freeze));
         }
         let Shared { store, tallies, keyring, .. } = self.gate;
-        let roster = self.wiring.roster(store, tallies, keyring, self.who, model, self.now);
+        let run = self.request.run_id.as_deref();
+        let roster = self.wiring.roster(store, tallies, keyring, self.who, model, run, self.now);
         let upstream = roster.as_ref().ok().and_then(|roster| roster.model.as_ref()?.upstream.as_ref());
         if let Some(freeze) = upstream.and_then(|upstream| self.gate.freeze_on(self.who, upstream)) {
             return Err(self.frozen(&freeze));
@@ -157,17 +172,21 @@ impl<S: Store> Draft<'_, S> {
         Ok(own.or(roster.tenant.lane.as_ref()).unwrap_or(&plan.default_lane).clone())
     }
 
-    /// Input, and the largest output over all choices, within every ceiling.
-    fn size(&self, roster: &Roster, model: &str, cap: Option<u64>) -> Result<(InputEstimate, u64), Box<Refusal>> {
+    /// The input as the method guesses it and as corrected by what was learned, and the largest output over all choices,
+    /// within every ceiling.
+    fn size(&self, roster: &Roster, model: &str, cap: Option<u64>) -> Result<(u64, InputEstimate, u64), Box<Refusal>> {
         let tokenizer = roster.model.as_ref().map(|model| model.tokenizer).unwrap_or_default();
         // An alias is counted as the model behind it.
         let counted_as = roster.model.as_ref().and_then(|m| m.upstream.as_deref()).unwrap_or(model);
-        let input = if counted_as == &*self.request.model {
+        let guess = if counted_as == &*self.request.model {
             self.gate.estimator.estimate(self.request, tokenizer)
         } else {
             let renamed = Request { model: counted_as.into(), ..self.request.clone() };
             self.gate.estimator.estimate(&renamed, tokenizer)
         };
+        let input = roster.tally.calibrate(guess);
+        // What was learned may make an input fit; it refuses none that the method alone would let pass.
+        let least = input.expected.min(guess.expected);
         let smallest = |of: fn(&crate::policy::plan::Ceilings) -> Option<u64>| {
             let all = roster.ceilings.iter().chain([&roster.model_ceilings]);
             all.filter_map(of).min()
@@ -176,17 +195,17 @@ impl<S: Store> Draft<'_, S> {
             let detail = format!("{what}: {found} tokens; allowed: {allowed}");
             self.no(Reason::ContextLengthExceeded, Some(detail))
         };
-        if let Some(most) = smallest(|c| c.input).filter(|most| input.expected > *most) {
-            return Err(too_long("input", input.expected, most));
+        if let Some(most) = smallest(|c| c.input).filter(|most| least > *most) {
+            return Err(too_long("input", least, most));
         }
         let context = smallest(|c| c.context);
-        if let Some(most) = context.filter(|most| input.expected > *most) {
-            return Err(too_long("input", input.expected, most));
+        if let Some(most) = context.filter(|most| least > *most) {
+            return Err(too_long("input", least, most));
         }
         if self.request.kind == Kind::Embeddings {
-            return Ok((input, 0));
+            return Ok((guess.expected, input, 0));
         }
-        let rest = context.map(|most| most - input.expected);
+        let rest = context.map(|most| most - least);
         let per_choice =
             [roster.model_ceilings.output, self.request.max_output_tokens.is_none().then_some(rest).flatten()];
         let total = [roster.ceilings[0].output, roster.ceilings[1].output, cap];
@@ -194,10 +213,10 @@ impl<S: Store> Draft<'_, S> {
         if let (Some(rest), Some(most)) = (rest, context)
             && output.div_ceil(self.request.choices) > rest
         {
-            let both = input.expected.saturating_add(output.div_ceil(self.request.choices));
+            let both = least.saturating_add(output.div_ceil(self.request.choices));
             return Err(too_long("input and output", both, most));
         }
-        Ok((input, output))
+        Ok((guess.expected, input, output))
     }
 
     fn choice(
@@ -208,7 +227,8 @@ impl<S: Store> Draft<'_, S> {
         step: Option<(u16, &DegradeStep)>,
     ) -> Result<Choice, Box<Refusal>> {
         let request = self.request;
-        let (input, output) = self.size(roster, model, step.and_then(|(_, step)| step.max_output_tokens))?;
+        let (input_guess, input, output) =
+            self.size(roster, model, step.and_then(|(_, step)| step.max_output_tokens))?;
         let expected = learned(roster, request.choices, output);
         let ask = |output| price::Ask {
             input: input.reserve,
@@ -218,20 +238,24 @@ impl<S: Store> Draft<'_, S> {
             web_searches: 0,
             audio_millis: 0,
         };
-        let cost = |output| self.cost(roster, &ask(output));
-        let worst_cost = cost(output)?;
+        let Cost { worst: worst_cost, price, guess: price_is_guess } = self.cost(roster, &ask(output))?;
         let plan = &self.wiring.plan;
+        let tool_calls = if request.run_id.is_some() { request.new_tool_calls() } else { 0 };
         let terms = Terms {
             request_id: request.id.clone(),
             principal: self.who.clone(),
             model: model.clone(),
             group: roster.group.clone(),
             lane: lane.clone(),
+            run_id: request.run_id.clone(),
+            tool_calls,
             input,
+            input_guess,
             output_ceiling: output,
             output_expected: expected,
             worst_cost,
-            price: roster.price.clone(),
+            price,
+            price_is_guess,
             stream: request.stream,
             choices: request.choices,
             service_tier: request.service_tier.clone(),
@@ -244,12 +268,13 @@ impl<S: Store> Draft<'_, S> {
         let cheaper = |bound: &crate::account::Bound, hold| bound.meter == Meter::Money && hold != Hold::WorstCase;
         let limits = roster.lineup.limits().iter().zip(&roster.terms);
         let expected_cost = match limits.clone().any(|(bound, term)| cheaper(bound, term.hold)) {
-            true => cost(expected)?,
+            true => self.cost(roster, &ask(expected))?.worst,
             false => worst_cost,
         };
         let asks = limits.map(|(bound, term)| {
             let amount = |output, cost: Pico| match bound.meter {
-                Meter::Requests | Meter::InFlight => 1,
+                Meter::Requests | Meter::InFlight | Meter::Steps | Meter::RunTime => 1,
+                Meter::ToolCalls => tool_calls,
                 Meter::Streams => request.stream as u64,
                 Meter::Input => input.reserve,
                 Meter::Output => output,
@@ -267,76 +292,115 @@ impl<S: Store> Draft<'_, S> {
         Ok(Choice {
             terms,
             asks: asks.collect(),
+            after: None,
             within_soft: SmallVec::new(),
             yields: Some(SmallVec::new()),
-            answers: SmallVec::new(),
         })
     }
 
-    fn cost(&self, roster: &Roster, ask: &price::Ask<'_>) -> Result<Pico, Box<Refusal>> {
+    fn cost(&self, roster: &Roster, ask: &price::Ask<'_>) -> Result<Cost, Box<Refusal>> {
         // A price without a side that the request uses is no price for it.
         let needs_output = self.request.kind != Kind::Embeddings;
         let whole = |price: &&Arc<price::Price>| {
             price.has(price::PriceClass::Input) && (!needs_output || price.has(price::PriceClass::Output))
         };
-        match (roster.price.as_ref().filter(whole), &self.wiring.plan.unknown_price) {
-            (Some(price), _) => Ok(price.worst_case(ask)),
-            (None, _) if !roster.has_money => Ok(Pico(0)),
-            (None, UnknownPrice::Deny) => {
-                Err(self.no(Reason::PriceUnknown, Some(format!("model `{}`", cut(&self.request.model)))))
-            }
-            (None, UnknownPrice::Ceiling) => Ok(self.wiring.dearest(ask)),
-            (None, UnknownPrice::Shadow) => Ok(Pico(0)),
+        let own = |worst| Cost { worst, price: roster.price.clone(), guess: false };
+        if let Some(price) = roster.price.as_ref().filter(whole) {
+            return Ok(own(price.worst_case(ask)));
         }
+        let guess = match self.wiring.plan.unknown_price {
+            UnknownPrice::Deny if roster.has_money => None,
+            UnknownPrice::Ceiling if roster.has_money => self.wiring.dearest(ask),
+            _ => return Ok(own(Pico(0))),
+        };
+        // Where nothing has a price, there is none to guess either.
+        let unknown = || self.no(Reason::PriceUnknown, Some(format!("model `{}`", cut(&self.request.model))));
+        let guess = guess.ok_or_else(unknown)?;
+        Ok(Cost { worst: guess.worst_case(ask), price: Some(guess), guess: true })
     }
 
-    /// Adds the degraded forms, where a limit of the first choice can call for one.
-    fn degrade(&self, choices: &mut SmallVec<[Choice; 1]>, rosters: &mut SmallVec<[Arc<Roster>; 1]>) {
-        let plan = &self.wiring.plan;
-        let roster = rosters[0].clone();
-        for (at, step) in plan.degrade.iter().enumerate() {
-            if step.when_model.as_ref().is_some_and(|model| *model != self.request.model) {
+    /// Adds the lesser forms: those that pressure calls for before the request as asked, in the policy's order, and those
+    /// that a limit can call for after it. Gives the place of the request as asked.
+    fn degrade(&self, choices: &mut SmallVec<[Choice; 1]>, rosters: &mut SmallVec<[Arc<Roster>; 1]>) -> usize {
+        let mut at_once = Vec::new();
+        let mut after = Vec::new();
+        for (at, step) in self.wiring.plan.degrade.iter().enumerate() {
+            if !self.is_for(step, &choices[0], &rosters[0]) {
                 continue;
             }
-            let calls = roster.lineup.limits().iter().zip(&roster.terms).enumerate().filter(|(_, (bound, term))| {
-                let named = step.when_soft.as_ref().is_none_or(|name| *name == bound.limit);
-                named && (term.soft || term.on_exceed == OnExceed::Degrade)
-            });
-            let mut answers: SmallVec<[u16; 2]> = SmallVec::new();
-            for (place, (_, term)) in calls {
-                let (place, first) = (place as u16, &mut choices[0]);
-                answers.push(place);
-                if term.soft && !first.within_soft.contains(&place) {
-                    first.within_soft.push(place);
-                }
-                // Past the hard amount the soft one is passed too, so a limit with either calls for its steps there.
-                if let Some(yields) = &mut first.yields
-                    && !yields.contains(&place)
-                {
-                    yields.push(place);
-                }
-            }
-            if answers.is_empty() {
+            let by_pressure = step.is_by_pressure();
+            let calls = if by_pressure { SmallVec::new() } else { call_for(step, &mut choices[0], &rosters[0]) };
+            if !by_pressure && calls.is_empty() {
                 continue;
             }
-            let model = step.model.clone().unwrap_or_else(|| self.request.model.clone());
-            let lane = step.lane.clone().unwrap_or_else(|| choices[0].terms.lane.clone());
-            // A step that this request can't take (its model is not allowed, its context too short) is passed over.
-            let Ok(roster) = self.roster(&model) else { continue };
-            let Ok(choice) = self.choice(&roster, &model, &lane, Some((at as u16, step))) else {
-                continue;
-            };
-            choices.push(Choice { yields: None, answers, ..choice });
-            rosters.push(roster);
-        }
-        if choices[0].within_soft.is_empty() {
-            return;
+            let Some((choice, roster)) = self.lesser(at as u16, step, &choices[0].terms) else { continue };
+            match by_pressure {
+                true => at_once.push((choice, roster)),
+                false => after.push((calls, choice, roster)),
+            }
         }
         // A soft amount never refuses: where no lesser form fits, the request goes as asked.
-        let last = Choice { within_soft: SmallVec::new(), ..choices[0].clone() };
-        choices.push(last);
-        rosters.push(rosters[0].clone());
+        let soft = !choices[0].within_soft.is_empty();
+        let last = soft.then(|| (Choice { within_soft: SmallVec::new(), ..choices[0].clone() }, rosters[0].clone()));
+        let asked = at_once.len();
+        for (place, (choice, roster)) in at_once.into_iter().enumerate() {
+            choices.insert(place, choice);
+            rosters.insert(place, roster);
+        }
+        let after = after
+            .into_iter()
+            .map(|(calls, choice, roster)| (Choice { after: Some((asked as u16, calls)), ..choice }, roster));
+        for (choice, roster) in after.chain(last) {
+            choices.push(choice);
+            rosters.push(roster);
+        }
+        asked
     }
+
+    /// Whether a step is for this request, and its pool as full as the step says.
+    fn is_for(&self, step: &DegradeStep, asked: &Choice, roster: &Roster) -> bool {
+        let priority = || roster.tenant.priority.or_else(|| Priority::of(&asked.terms.lane)).unwrap_or_default();
+        let pressure = || self.wiring.pools.percent(roster.model.as_ref()?.pool.as_ref()?);
+        step.when_model.as_ref().is_none_or(|model| *model == self.request.model)
+            && step.when_priority.is_none_or(|wanted| wanted == priority())
+            && step.when_pool_above.is_none_or(|above| pressure().is_some_and(|percent| percent > above))
+    }
+
+    /// The request in a step's form. `None` where it can't be taken (its model is not allowed, its context too short) or
+    /// names nothing but the model or the lane that the request has already.
+    fn lesser(&self, at: u16, step: &DegradeStep, asked: &Terms) -> Option<(Choice, Arc<Roster>)> {
+        let model = step.model.as_ref().unwrap_or(&self.request.model);
+        let lane = step.lane.as_ref().unwrap_or(&asked.lane);
+        let same = *model == asked.model && *lane == asked.lane;
+        if same && step.disable_tools.is_empty() && step.max_output_tokens.is_none() {
+            return None;
+        }
+        let roster = self.roster(model).ok()?;
+        let choice = self.choice(&roster, model, lane, Some((at, step))).ok()?;
+        Some((Choice { yields: None, ..choice }, roster))
+    }
+}
+
+/// The limits that can call for a step, which are marked on the request as asked.
+fn call_for(step: &DegradeStep, asked: &mut Choice, roster: &Roster) -> SmallVec<[u16; 2]> {
+    let mut calls = SmallVec::new();
+    for (place, (bound, term)) in roster.lineup.limits().iter().zip(&roster.terms).enumerate() {
+        let named = step.when_soft.as_ref().is_none_or(|name| *name == bound.limit);
+        let degrades = term.on_exceed == OnExceed::Degrade;
+        if !named || !(term.soft || degrades) {
+            continue;
+        }
+        let place = place as u16;
+        calls.push(place);
+        if term.soft && !asked.within_soft.contains(&place) {
+            asked.within_soft.push(place);
+        }
+        // Past the hard amount the soft one is passed too, so a limit with either calls for its steps there.
+        if let Some(yields) = asked.yields.as_mut().filter(|yields| !yields.contains(&place)) {
+            yields.push(place);
+        }
+    }
+    calls
 }
 
 /// What is held on limits that hold the learned length of the output.

@@ -1,13 +1,14 @@
 //! Tallies: what the gate has seen, counted for metrics and for what it learns.
 //!
-//! Floor 3. Invariant: counting never waits, and no figure here decides about a limit; only the learned output length
-//! and the places in queues are read by admissions.
+//! Floor 3. Invariant: counting never waits, and no figure here decides about a limit; only the learned output length, the
+//! learned factor of the input and the places in queues are read by admissions.
 
 use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
 use crate::estimate::history::{self, BUCKETS};
+use crate::estimate::{InputEstimate, calibration};
 use crate::lease::{Record, State};
 use crate::reason::Reason;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, thread_hint};
@@ -47,17 +48,21 @@ pub enum Counter {
     Money,
     /// Money charged beyond holds, in units of 1e-8 USD.
     MoneyOverrun,
-    /// Input tokens estimated for the requests whose real input is known.
+    /// Input tokens estimated, as corrected by what was learned, for the requests whose real input is known.
     EstimatedInput,
     /// Real input tokens of the same requests.
     MeasuredInput,
     /// Sum of the absolute differences of the two.
     EstimateError,
+    /// Leases settled with a usage that has no price, or has none for a part of it.
+    Unpriced,
+    /// Leases settled at another model's price, because their own is unknown.
+    GuessedPrice,
 }
 
 impl Counter {
     /// Every counter.
-    pub const ALL: [Counter; 15] = [
+    pub const ALL: [Counter; 17] = [
         Counter::Allowed,
         Counter::Degraded,
         Counter::Queued,
@@ -73,6 +78,8 @@ impl Counter {
         Counter::EstimatedInput,
         Counter::MeasuredInput,
         Counter::EstimateError,
+        Counter::Unpriced,
+        Counter::GuessedPrice,
     ];
 }
 
@@ -92,6 +99,8 @@ pub struct Tally {
     learned: AtomicU64,
     /// The 95th percentile plus one; 0 while too little is known. Written by settlements, read by admissions.
     p95: AtomicU64,
+    /// The factor of guessed inputs, in parts of 2^16. Written by settlements, read by admissions.
+    factor: AtomicU64,
 }
 
 impl Default for Tally {
@@ -107,6 +116,7 @@ impl Default for Tally {
             outputs: Box::new(std::array::from_fn(|_| AtomicU32::new(0))),
             learned: AtomicU64::new(0),
             p95: AtomicU64::new(0),
+            factor: AtomicU64::new(calibration::ONE),
         }
     }
 }
@@ -143,6 +153,26 @@ impl Tally {
     pub fn p95(&self) -> Option<u64> {
         // ORDERING: relaxed; an old percentile is as good a guess.
         self.p95.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// What guesses of the input are multiplied by, in thousandths: 1000 as long as nothing has been learned, from 500
+    /// to 3000.
+    pub fn input_factor(&self) -> u64 {
+        // ORDERING: relaxed; an old factor is as good a guess.
+        self.factor.load(Ordering::Relaxed) * 1000 / calibration::ONE
+    }
+
+    /// A guess of the input, corrected by what was learned.
+    pub(super) fn calibrate(&self, guess: InputEstimate) -> InputEstimate {
+        // ORDERING: relaxed, as in `input_factor`.
+        calibration::apply(guess, self.factor.load(Ordering::Relaxed))
+    }
+
+    fn learn_input(&self, guess: u64, real: u64) {
+        // ORDERING: relaxed; a request that is lost because another thread stores at the same moment changes a mean over
+        // many by as little as either.
+        let factor = self.factor.load(Ordering::Relaxed);
+        self.factor.store(calibration::learn(factor, guess, real), Ordering::Relaxed);
     }
 
     fn learn(&self, output: u64) {
@@ -187,12 +217,17 @@ impl Tally {
                 self.add(Counter::MoneyOverrun, settled.amounts.get(Meter::Money).saturating_sub(held));
                 let Some(usage) = settled.usage.as_ref().filter(|usage| usage.requests > 0) else { return };
                 self.add(Counter::Settled, 1);
+                self.add(Counter::Unpriced, record.is_unpriced() as u64);
+                self.add(Counter::GuessedPrice, terms.price_is_guess as u64);
                 self.learn(usage.output_total() / terms.choices.max(1));
                 if !usage.input_missing {
                     let (guess, real) = (terms.input.expected, usage.input_total());
                     self.add(Counter::EstimatedInput, guess);
                     self.add(Counter::MeasuredInput, real);
                     self.add(Counter::EstimateError, guess.abs_diff(real));
+                    if !terms.input.exact {
+                        self.learn_input(terms.input_guess, real / usage.requests);
+                    }
                 }
             }
         }

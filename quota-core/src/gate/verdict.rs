@@ -11,7 +11,7 @@ use super::decision::{Degradation, Queued};
 use super::tally::Place;
 use super::wiring::{Roster, Tallies, Wiring, queues};
 use crate::account::Lineup;
-use crate::lease::{Receipt, Terms};
+use crate::lease::{Receipt, Record, Terms};
 use crate::policy::plan::{OnExceed, Window};
 use crate::policy::price;
 use crate::reason::Reason;
@@ -19,29 +19,34 @@ use crate::refusal::{Fits, Refusal, Shortage, Wait};
 use crate::request::Request;
 use crate::store::{Lack, Lacks, Reservation, Reserved};
 use crate::time::Unit;
-use crate::units::Meter;
+use crate::units::{Amounts, Meter};
 
 /// A request whose reservation is under way, and what is needed to read the answer.
 pub(super) struct Question<'a> {
     pub(super) request: &'a Request,
     /// The roster of each choice.
     rosters: SmallVec<[Arc<Roster>; 1]>,
-    /// Of the terms as asked: the input reserved, the largest output, the lane. Not the terms themselves, whose
-    /// reference counts all requests of a principal and model share.
+    /// The place of the request as asked among the choices; lesser forms that pressure calls for come before it.
+    pub(super) asked: usize,
+    /// Of the terms as asked: the input reserved, the largest output, the lane, a guessed price. Not the terms
+    /// themselves, whose reference counts all requests of a principal and model share.
     input: u64,
     output_ceiling: u64,
     lane: Arc<str>,
+    guessed: Option<Arc<price::Price>>,
 }
 
 impl<'a> Question<'a> {
     pub(super) fn of(
         reservation: &Reservation,
         rosters: SmallVec<[Arc<Roster>; 1]>,
+        asked: usize,
         request: &'a Request,
     ) -> Question<'a> {
-        let terms = &reservation.choices[0].terms;
+        let terms = &reservation.choices[asked].terms;
         let (input, output_ceiling, lane) = (terms.input.reserve, terms.output_ceiling, terms.lane.clone());
-        Question { request, rosters, input, output_ceiling, lane }
+        let guessed = terms.price.clone().filter(|_| terms.price_is_guess);
+        Question { request, rosters, asked, input, output_ceiling, lane, guessed }
     }
 
     pub(super) fn roster(&self, choice: usize) -> &Roster {
@@ -77,11 +82,12 @@ impl<'a> Question<'a> {
         Box::new(Refusal { wait, receipt, ..*self.blank(reason) })
     }
 
-    /// The refusal that the shortages of all choices come to: those of the first choice that lacked more than a soft
-    /// amount, which is the request as asked wherever that lacked anything hard.
+    /// The refusal that the shortages of all choices come to: those of the request as asked if it lacked more than a
+    /// soft amount, else those of the first choice after it that did.
     pub(super) fn refused(&self, lacks: &[Lacks]) -> Box<Refusal> {
-        let hard = |lacks: &&Lacks| lacks.iter().any(|lack| !lack.soft);
-        let at = lacks.iter().position(|lacks| hard(&lacks)).unwrap_or(0);
+        let hard = |lacks: &Lacks| lacks.iter().any(|lack| !lack.soft);
+        let after = lacks.iter().skip(self.asked).position(hard);
+        let at = after.map_or(self.asked, |after| self.asked + after);
         let roster = self.roster(at);
         let lacks: &[Lack] = lacks.get(at).map_or(&[], |lacks| lacks);
         let shortages = shortages(&roster.lineup, lacks, |limit| roster.terms[limit as usize].shared);
@@ -100,7 +106,7 @@ impl<'a> Question<'a> {
                 match bound.meter {
                     Meter::Output => output <= room,
                     Meter::Total => input.saturating_add(output) <= room,
-                    Meter::Money => roster.price.as_ref().is_some_and(|price| {
+                    Meter::Money => self.guessed.as_ref().or(roster.price.as_ref()).is_some_and(|price| {
                         let ask = price::Ask {
                             input,
                             output,
@@ -130,15 +136,25 @@ impl<'a> Question<'a> {
     pub(super) fn degradation(&self, wiring: &Wiring, terms: &Terms, lacks: &[Lacks]) -> Option<Degradation> {
         let step = terms.degraded?;
         let plan = wiring.plan.degrade.get(step as usize)?;
-        let lack = lacks.first().and_then(|lacks| lacks.iter().find(|lack| !lack.soft).or(lacks.first()));
-        let bound = lack.map(|lack| &self.roster(0).lineup.limits()[lack.limit as usize]);
+        let roster = self.roster(self.asked);
+        let (reason, limit) = if plan.is_by_pressure() {
+            let pool = roster.model.as_ref().and_then(|model| model.pool.clone());
+            (Reason::PoolPressure, pool.unwrap_or_default())
+        } else {
+            let limit = |lack: &Lack| &roster.lineup.limits()[lack.limit as usize];
+            let named = |lack: &&Lack| plan.when_soft.as_ref().is_none_or(|name| *name == limit(lack).limit);
+            let calls = || lacks.get(self.asked).into_iter().flatten().filter(named);
+            let bound = calls().find(|lack| !lack.soft).or(calls().next()).map(|lack| (lack, limit(lack)));
+            let reason = match bound {
+                Some((lack, bound)) if !lack.soft => reason_of(bound.meter, &bound.column.window),
+                _ => Reason::SoftLimitPassed,
+            };
+            (reason, bound.map(|(_, bound)| bound.limit.clone()).unwrap_or_default())
+        };
         Some(Degradation {
             step,
-            reason: match (lack, bound) {
-                (Some(lack), Some(bound)) if !lack.soft => reason_of(bound.meter, &bound.column.window),
-                _ => Reason::SoftLimitPassed,
-            },
-            limit: bound.map_or_else(|| "".into(), |bound| bound.limit.clone()),
+            reason,
+            limit,
             model: terms.model.clone(),
             max_output_tokens: terms.output_ceiling,
             disable_tools: plan.disable_tools.clone(),
@@ -156,7 +172,7 @@ impl<'a> Question<'a> {
         refusal: &Refusal,
     ) -> Option<Result<Queued, Box<Refusal>>> {
         let (lane, max_wait) = self.waits(wiring, lacks)?;
-        let roster = self.roster(0);
+        let roster = self.roster(self.asked);
         let [tenant, of_lane] = queues(tallies, &roster.tenant.name, &lane);
         let most = wiring.plan.lanes.get(&lane).and_then(|plan| plan.max_queue);
         let Some(place) = Place::take([(tenant, roster.tenant.max_queue), (of_lane, most)]) else {
@@ -169,8 +185,8 @@ impl<'a> Question<'a> {
 
     /// The lane and the longest wait, where the request is to wait.
     pub(super) fn waits(&self, wiring: &Wiring, lacks: &[Lacks]) -> Option<(Arc<str>, Duration)> {
-        let terms = &self.roster(0).terms;
-        let first = lacks.first().filter(|lacks| !lacks.is_empty())?;
+        let terms = &self.roster(self.asked).terms;
+        let first = lacks.get(self.asked).filter(|lacks| !lacks.is_empty())?;
         let wait = |lack: &Lack| {
             terms[lack.limit as usize].on_exceed == OnExceed::Queue && lack.wait != Wait::Never && !lack.soft
         };
@@ -213,15 +229,41 @@ pub(super) fn worst(shortages: &[Shortage], lineup: &Lineup, lacks: &[Lack]) -> 
     let Some((lack, shortage)) = worst else { return (Reason::ConcurrencyExceeded, Wait::Unknown) };
     let bound = &lineup.limits()[lack.limit as usize];
     match shortage.wait {
-        // A limit of zero lets nobody pass: that is the limit's doing, not the request's.
-        Wait::Never if shortage.hard > 0 => (Reason::RequestTooLarge, Wait::Never),
+        // A limit of zero lets nobody pass, and what a run has used never comes back: that is not the request's doing.
+        Wait::Never if shortage.hard > 0 && bound.column.window != Window::Run => {
+            (Reason::RequestTooLarge, Wait::Never)
+        }
         wait => (reason_of(bound.meter, &bound.column.window), wait),
     }
 }
 
+/// What an open lease's worst case is above its hold, per meter: the most over the limits that count it.
+pub(super) fn overshoot(record: &Record) -> Amounts {
+    let terms = &record.claim.terms;
+    let mut most = Amounts::default();
+    for (at, bound) in terms.lineup.limits().iter().enumerate() {
+        let worst = match bound.meter {
+            Meter::Output => terms.output_ceiling,
+            Meter::Total => terms.input.reserve.saturating_add(terms.output_ceiling),
+            Meter::Money => terms.worst_cost.to_usd().units(),
+            _ => continue,
+        };
+        // What was held later, by extending, raised the worst case by as much.
+        let held = record.claim.holds.iter().find(|hold| hold.limit as usize == at).map_or(0, |hold| hold.amount);
+        most.set(bound.meter, most.get(bound.meter).max(worst.saturating_sub(held)));
+    }
+    most
+}
+
 fn reason_of(meter: Meter, window: &Window) -> Reason {
     let by_calendar = matches!(window, Window::Fixed(calendar) if !matches!(calendar.unit(), Unit::Seconds(_)));
+    let of_run = *window == Window::Run;
     match meter {
+        Meter::Total if of_run => Reason::RunTokensExceeded,
+        Meter::Money if of_run => Reason::RunBudgetExceeded,
+        Meter::Steps => Reason::RunStepsExceeded,
+        Meter::ToolCalls => Reason::RunToolCallsExceeded,
+        Meter::RunTime => Reason::RunTimeExceeded,
         Meter::Requests if by_calendar => Reason::RequestQuotaExceeded,
         Meter::Requests => Reason::RequestRateExceeded,
         Meter::Input | Meter::Output | Meter::Total if by_calendar => Reason::TokenQuotaExceeded,

@@ -16,7 +16,7 @@ use crate::account::{Bound, Lineup};
 use crate::meter::At;
 use crate::principal::Principal;
 use crate::refusal::{Balance, Refusal};
-use crate::request::Request;
+use crate::request::{MAX_RUN_ID, Request};
 use crate::store::{Choice, Reserved, Store, select};
 use crate::time::Now;
 
@@ -42,9 +42,9 @@ pub(super) fn preview<'a, S: Store>(
     request: &'a Request,
     now: Now,
 ) -> S::Answer<'a, Decision<Offer>> {
-    let Prepared { reservation, rosters } = prepared;
+    let Prepared { reservation, rosters, asked } = prepared;
     let lineup = joined(reservation.choices.iter().map(|choice| &choice.terms.lineup));
-    let question = Question::of(&reservation, rosters, request);
+    let question = Question::of(&reservation, rosters, asked, request);
     shared.store.read(lineup, move |words| {
         let Some(words) = words else { return Decision::Reject(question.unreserved(&Reserved::Unavailable)) };
         let choices = &reservation.choices;
@@ -88,7 +88,7 @@ pub(super) fn hint<'a, S: Store>(
         let as_other = |model| {
             let request = Request { model, id: None, ..request.clone() };
             let mut prepared = prepare(shared, wiring, who, &request, now).ok()?;
-            Some(prepared.reservation.choices.swap_remove(0))
+            Some(prepared.reservation.choices.swap_remove(prepared.asked))
         };
         others.filter_map(as_other).collect()
     });
@@ -140,10 +140,20 @@ impl<S: Store> Gate<S> {
     /// Limits of scopes that other tenants share are left out unless `operator` asks for them. Empty for a tenant that
     /// the policy does not name, and while the store does not answer.
     pub fn balances(&self, who: &Principal, operator: bool) -> S::Answer<'_, Vec<Balance>> {
+        self.balances_of(who, None, operator)
+    }
+
+    /// As [`balances`](Gate::balances), with those of a run of the principal's at the end: what is left of its steps,
+    /// tokens, tool calls, money and time. A run that has not begun has everything left.
+    pub fn run_balances(&self, who: &Principal, run: &str) -> S::Answer<'_, Vec<Balance>> {
+        self.balances_of(who, Some(run).filter(|run| run.len() <= MAX_RUN_ID), false)
+    }
+
+    fn balances_of(&self, who: &Principal, run: Option<&str>, operator: bool) -> S::Answer<'_, Vec<Balance>> {
         let shared = self.shared();
         let now = shared.clock.now();
         let (rosters, lineup) = shared.wired(|wiring| {
-            let rosters = rosters(shared, wiring, who, now);
+            let rosters = rosters(shared, wiring, who, run, now);
             let lineup = joined(rosters.iter().map(|roster| &roster.lineup));
             (rosters, lineup)
         });
@@ -164,12 +174,18 @@ impl<S: Store> Gate<S> {
     }
 }
 
-fn rosters<S: Store>(shared: &Shared<S>, wiring: &Wiring, who: &Principal, now: Now) -> Vec<Arc<Roster>> {
+fn rosters<S: Store>(
+    shared: &Shared<S>,
+    wiring: &Wiring,
+    who: &Principal,
+    run: Option<&str>,
+    now: Now,
+) -> Vec<Arc<Roster>> {
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
     let mut models = models_of(tenant);
     models.extend(tenant.any_model.is_some().then(|| ANY_MODEL.into()));
     let Shared { store, tallies, keyring, .. } = shared;
-    let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, now));
+    let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, run, now));
     rosters.filter_map(Result::ok).collect()
 }
 

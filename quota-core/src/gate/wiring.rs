@@ -10,16 +10,19 @@ use std::sync::Arc;
 use equivalent::Equivalent;
 
 use super::keyring::Keyring;
+use super::pressure::Pools;
 use super::tally::{Tally, Waiting};
 use crate::account::{Bound, Column, Lineup};
-use crate::meter::{Budget, Gauge, Rate, Rule};
-use crate::policy::plan::{Ceilings, Hold, Limit, Mode, ModelPlan, OnExceed, Plan, TenantModel, TenantPlan, Window};
+use crate::meter::{Budget, Gauge, Rate, Rule, Span};
+use crate::policy::plan::{
+    AgentRuns, Ceilings, Hold, Limit, Mode, ModelPlan, OnExceed, Plan, TenantModel, TenantPlan, Window,
+};
 use crate::policy::price::Price;
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::store::{AccountsFull, Store};
 use crate::sync::ArcCell;
-use crate::time::{Calendar, Now, Period};
+use crate::time::{Calendar, Now, Period, SECOND};
 use crate::units::Meter;
 
 /// The name of a model's group where the policy does not name the model.
@@ -128,6 +131,7 @@ struct Key {
     app: Option<Arc<str>>,
     key: Option<Arc<str>>,
     user: Option<Arc<str>>,
+    run: Option<Arc<str>>,
 }
 
 struct KeyRef<'a> {
@@ -136,6 +140,7 @@ struct KeyRef<'a> {
     app: Option<&'a str>,
     key: Option<&'a str>,
     user: Option<&'a str>,
+    run: Option<&'a str>,
 }
 
 impl Hash for KeyRef<'_> {
@@ -145,6 +150,7 @@ impl Hash for KeyRef<'_> {
         self.app.hash(state);
         self.key.hash(state);
         self.user.hash(state);
+        self.run.hash(state);
     }
 }
 
@@ -155,6 +161,7 @@ impl Equivalent<Key> for KeyRef<'_> {
             && self.app == key.app.as_deref()
             && self.key == key.key.as_deref()
             && self.user == key.user.as_deref()
+            && self.run == key.run.as_deref()
     }
 }
 
@@ -174,25 +181,27 @@ impl Dated {
 pub(super) struct Wiring {
     pub(super) plan: Arc<Plan>,
     pub(super) digest: Arc<str>,
+    pub(super) pools: Pools,
     rosters: papaya::HashMap<Key, Arc<Roster>, ahash::RandomState>,
     calendars: Vec<Arc<Dated>>,
 }
 
 impl Wiring {
-    pub(super) fn new(plan: Arc<Plan>, digest: Arc<str>) -> Wiring {
+    pub(super) fn new(plan: Arc<Plan>, digest: Arc<str>, before: Option<&Wiring>) -> Wiring {
         let mut calendars: Vec<Arc<Dated>> = Vec::new();
         for calendar in every_limit(&plan).filter_map(|limit| match &limit.window {
             Window::Fixed(calendar) => Some(calendar),
-            Window::Rolling { .. } | Window::Held => None,
+            Window::Rolling { .. } | Window::Held | Window::Run => None,
         }) {
             if !calendars.iter().any(|dated| dated.calendar == *calendar) {
                 calendars.push(Arc::new(Dated::new(calendar)));
             }
         }
-        Wiring { plan, digest, rosters: papaya::HashMap::default(), calendars }
+        let pools = Pools::of(&plan, before.map(|before| &before.pools));
+        Wiring { plan, digest, pools, rosters: papaya::HashMap::default(), calendars }
     }
 
-    /// What applies to a principal and model; remembered from the first time on.
+    /// What applies to a principal, a model and a run; remembered from the first time on.
     pub(super) fn roster<S: Store>(
         &self,
         store: &S,
@@ -200,6 +209,7 @@ impl Wiring {
         keyring: &Keyring,
         who: &Principal,
         model: &str,
+        run: Option<&str>,
         now: Now,
     ) -> Result<Arc<Roster>, NoRoster> {
         let tenant = self.plan.tenants.get(who.tenant()).ok_or(NoRoster::TenantUnknown)?;
@@ -222,6 +232,7 @@ impl Wiring {
             app: who.app().filter(|app| tenant.apps.contains_key(*app)),
             key,
             user: (!tenant.users.is_empty()).then(|| who.user().unwrap_or("")),
+            run: run.filter(|_| tenant.agent_runs != AgentRuns::default()),
         };
         let rosters = self.rosters.pin();
         if let Some(roster) = rosters.get(&key).filter(|roster| roster.holds.contains(&now.wall)) {
@@ -237,6 +248,7 @@ impl Wiring {
             app: key.app.map(Arc::from),
             key: key.key.map(Arc::from),
             user: key.user.map(Arc::from),
+            run: key.run.map(Arc::from),
         };
         rosters.insert(key, roster.clone());
         Ok(roster)
@@ -282,6 +294,9 @@ impl Wiring {
         if let Some(user) = key.user {
             build.scope(format!("tenant:{name}/user:{}", part(user)), &tenant.users, Scope::Passing)?;
         }
+        if let Some(run) = key.run {
+            build.scope(format!("tenant:{name}/run:{}", part(run)), &tenant.agent_runs.limits(), Scope::Passing)?;
+        }
         let Build { bounds, terms, holds, .. } = build;
         let source = upstream.as_ref().or(model.as_ref());
         let price = model.as_ref().and_then(|m| m.price.clone()).or_else(|| source.and_then(|m| m.price.clone()));
@@ -320,10 +335,10 @@ impl Wiring {
         }
     }
 
-    /// The dearest worst case of an ask over all prices of the plan, for models whose price is unknown.
-    pub(super) fn dearest(&self, ask: &crate::policy::price::Ask<'_>) -> crate::units::Pico {
+    /// The price of the plan at which an ask is dearest, for models whose price is unknown; `None` in a plan without prices.
+    pub(super) fn dearest(&self, ask: &crate::policy::price::Ask<'_>) -> Option<Arc<Price>> {
         let prices = self.plan.models.values().filter_map(|model| model.price.as_ref());
-        prices.map(|price| price.worst_case(ask)).max().unwrap_or_default()
+        prices.max_by_key(|price| price.worst_case(ask)).cloned()
     }
 }
 
@@ -417,15 +432,15 @@ impl<S: Store> Build<'_, S> {
                 // A key that was made at run time may have a calendar that the plan has not.
                 Some(known.cloned().unwrap_or_else(|| Arc::new(Dated::new(calendar))))
             }
-            Window::Rolling { .. } | Window::Held => None,
+            Window::Rolling { .. } | Window::Held | Window::Run => None,
         };
         let window = match &limit.window {
             Window::Rolling { nanos } => Some(*nanos),
             Window::Fixed(calendar) => match calendar.unit() {
-                crate::time::Unit::Seconds(seconds) => Some(seconds as u64 * crate::time::SECOND),
+                crate::time::Unit::Seconds(seconds) => Some(seconds as u64 * SECOND),
                 _ => None,
             },
-            Window::Held => None,
+            Window::Held | Window::Run => None,
         };
         Term {
             hold: limit.hold,
@@ -458,6 +473,8 @@ impl<S: Store> Build<'_, S> {
             Window::Rolling { nanos } => Rule::Rate(Rate::new(hard, *nanos, burst)),
             Window::Fixed(_) => Rule::Budget(Budget::new(hard, limit.window.amount_bits())),
             Window::Held => Rule::Gauge(Gauge::new(hard)),
+            Window::Run if limit.meter == Meter::RunTime => Rule::Span(Span::new(hard.saturating_mul(SECOND))),
+            Window::Run => Rule::Gauge(Gauge::lasting(hard)),
         }
     }
 }

@@ -240,8 +240,11 @@ fn admitted(record: &Record) -> Value {
         "key": terms.principal.key(),
         "model": terms.model,
         "lane": terms.lane,
+        "run": terms.run_id,
         "degrade_step": terms.degraded,
+        "price_is_guess": terms.price_is_guess,
         "estimate": {
+            "input_guess": terms.input_guess,
             "input_expected": terms.input.expected,
             "input_reserved": terms.input.reserve,
             "exact": terms.input.exact,
@@ -255,14 +258,16 @@ fn admitted(record: &Record) -> Value {
 
 fn ended(record: &Record) -> Value {
     let receipt = crate::lease::Receipt::of(record, false);
+    let in_run = record.claim.terms.run_id.is_some();
     let amounts = |of: &dyn Fn(Meter) -> u64| -> Value {
-        let counted = Meter::ALL.into_iter().filter(|meter| !meter.is_held());
+        let counted = Meter::ALL.into_iter().filter(|meter| !meter.is_held() && (in_run || !meter.is_of_runs()));
         counted.map(|meter| (meter.name().to_owned(), json!(meter.show(of(meter))))).collect()
     };
     let mut value = json!({
         "lease": record.claim.id.to_string(),
         "request_id": record.claim.terms.request_id,
         "tenant": record.claim.terms.principal.tenant(),
+        "run": record.claim.terms.run_id,
         "charged": amounts(&|meter| receipt.charged.get(meter)),
         "returned": amounts(&|meter| receipt.returned(meter)),
         "overrun": amounts(&|meter| receipt.overrun(meter)),
@@ -275,6 +280,8 @@ fn ended(record: &Record) -> Value {
     }
     if let State::Settled(settled) = &record.state {
         value["assumed"] = json!(settled.usage.is_none());
+        value["unpriced"] = json!(record.is_unpriced());
+        value["price_is_guess"] = json!(record.claim.terms.price_is_guess);
     }
     value
 }

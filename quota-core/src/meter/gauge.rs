@@ -1,6 +1,9 @@
 //! The gauge: an amount held against a ceiling.
 //!
 //! Floor 1. Invariant: what is given back was taken before, so the word is the sum of what is held.
+//!
+//! The lifetime of a run is a gauge as well: nothing gives its amounts back but the correction of a hold to what was
+//! used.
 
 use super::{Reading, Taken, Wait};
 
@@ -8,12 +11,18 @@ use super::{Reading, Taken, Wait};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gauge {
     hard: u64,
+    lasting: bool,
 }
 
 impl Gauge {
     /// At most `hard` at any moment.
     pub const fn new(hard: u64) -> Gauge {
-        Gauge { hard }
+        Gauge { hard, lasting: false }
+    }
+
+    /// At most `hard` altogether: what is used stays used, so what doesn't fit is told that it never will.
+    pub const fn lasting(hard: u64) -> Gauge {
+        Gauge { hard, lasting: true }
     }
 
     pub(super) fn hard(&self) -> u64 {
@@ -24,7 +33,7 @@ impl Gauge {
         match word.checked_add(n) {
             _ if n == 0 => Ok(Taken { word, mark: 0 }),
             Some(sum) if sum <= self.hard => Ok(Taken { word: sum, mark: 0 }),
-            _ if n > self.hard => Err(Wait::Never),
+            _ if n > self.hard || self.lasting => Err(Wait::Never),
             _ => Err(Wait::Unknown),
         }
     }
@@ -57,5 +66,15 @@ mod tests {
         assert_eq!(gauge.read(gauge.correct(two, 1, 0)).remaining, 1);
         assert_eq!(gauge.correct(0, 5, 0), 0, "a word never goes below nothing");
         assert_eq!(gauge.charge(u64::MAX, 1).word, u64::MAX);
+    }
+
+    #[test]
+    fn a_lifetime_comes_back_only_by_correction() {
+        let gauge = Gauge::lasting(10);
+        let held = gauge.take(0, 8).unwrap().word;
+        assert_eq!(gauge.take(held, 3), Err(Wait::Never));
+        let used = gauge.correct(held, 8, 5);
+        assert_eq!(gauge.read(used), Reading { used: 5, remaining: 5, resets_in: None });
+        assert!(gauge.take(used, 5).is_ok());
     }
 }

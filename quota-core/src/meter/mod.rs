@@ -5,24 +5,28 @@
 mod budget;
 mod gauge;
 mod rate;
+mod span;
 
 pub use budget::Budget;
 pub use gauge::Gauge;
 pub use rate::Rate;
+pub use span::{REMEMBERED, Span};
 
 use std::time::Duration;
 
 use crate::time::{Now, Period};
 
-/// How a word is read: one of the three shapes of a limit.
+/// How a word is read: one of the four shapes of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// A rolling window.
     Rate(Rate),
     /// A fixed window.
     Budget(Budget),
-    /// An amount held.
+    /// An amount held, or used up over a lifetime.
     Gauge(Gauge),
+    /// A time from the first taking on.
+    Span(Span),
 }
 
 /// The moment of an operation, as a rule needs it.
@@ -30,7 +34,7 @@ pub enum Rule {
 pub struct At {
     /// The time.
     pub now: Now,
-    /// The period of the rule's calendar that holds `now.wall`; ignored by rates and gauges.
+    /// The period of the rule's calendar that holds `now.wall`; ignored by all but budgets.
     pub period: Period,
 }
 
@@ -40,7 +44,7 @@ pub struct Taken {
     /// The word afterwards.
     pub word: u64,
     /// What a later correction needs to know about this taking: the arrival time after it (rate), the period number
-    /// (budget), nothing (gauge).
+    /// (budget), nothing (gauge, span).
     pub mark: u64,
 }
 
@@ -81,7 +85,7 @@ pub struct Reading {
     pub used: u64,
     /// The largest amount that could be taken now.
     pub remaining: u64,
-    /// Nanoseconds until all of it is back if nothing else happens; `None` for a gauge.
+    /// Nanoseconds until all of it is back if nothing else happens; `None` for a gauge and a span.
     pub resets_in: Option<u64>,
 }
 
@@ -95,6 +99,7 @@ impl Rule {
             Rule::Rate(rate) => rate.take(word, amount, at.now.mono),
             Rule::Budget(budget) => budget.take(word, amount, at),
             Rule::Gauge(gauge) => gauge.take(word, amount),
+            Rule::Span(span) => span.take(word, amount, at.now.mono),
         }
     }
 
@@ -104,6 +109,7 @@ impl Rule {
             Rule::Rate(rate) => rate.charge(word, amount, at.now.mono),
             Rule::Budget(budget) => budget.charge(word, amount, at),
             Rule::Gauge(gauge) => gauge.charge(word, amount),
+            Rule::Span(span) => span.charge(word, at.now.mono),
         }
     }
 
@@ -115,6 +121,7 @@ impl Rule {
             Rule::Rate(rate) => rate.correct(word, mark, held, used, at.now.mono),
             Rule::Budget(budget) => budget.correct(word, mark, held, used),
             Rule::Gauge(gauge) => gauge.correct(word, held, used),
+            Rule::Span(_) => word,
         }
     }
 
@@ -124,6 +131,7 @@ impl Rule {
             Rule::Rate(rate) => rate.read(word, at.now.mono),
             Rule::Budget(budget) => budget.read(word, at),
             Rule::Gauge(gauge) => gauge.read(word),
+            Rule::Span(span) => span.read(word, at.now.mono),
         }
     }
 
@@ -133,6 +141,7 @@ impl Rule {
             Rule::Rate(rate) => rate.burst(),
             Rule::Budget(budget) => budget.hard(),
             Rule::Gauge(gauge) => gauge.hard(),
+            Rule::Span(span) => span.hard(),
         }
     }
 }

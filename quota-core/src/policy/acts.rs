@@ -27,14 +27,23 @@ pub(super) fn degrade(document: &Document, compiler: &mut Compiler<'_, '_>) -> V
         steps.push(DegradeStep {
             when_soft: step.soft.as_ref().and_then(|soft| limit_name(soft, &free, compiler)),
             when_model: step.from.as_ref().map(|model| model.value.clone()),
+            when_pool_above: step.pool_above.as_ref().map(|percent| percent.value as u8),
+            when_priority: step.priority,
             model: step.model.as_ref().map(|model| model.value.clone()),
             max_output_tokens: step.max_output_tokens,
             disable_tools: step.disable_tools.clone(),
             lane: step.lane.as_ref().map(|lane| lane.value.clone()),
         });
     }
-    let edges = document.degrade.iter().filter_map(|step| Some((step.from.as_ref()?, step.model.as_ref()?)));
-    if let Some((at, path)) = cycle(edges.collect()) {
+    let explicit = document.degrade.iter().filter_map(|step| Some((step.from.as_ref()?, step.model.as_ref()?)));
+    // A step for every model leads back from wherever its own model is degraded to. Of two such steps the second is an
+    // alternative to the first and no way back.
+    let mut back: HashMap<&str, &Name> = HashMap::new();
+    for model in document.degrade.iter().filter(|step| step.from.is_none()).filter_map(|step| step.model.as_ref()) {
+        back.entry(&model.value).or_insert(model);
+    }
+    let returns = explicit.clone().filter_map(|(from, to)| Some((to, *back.get(&*from.value)?)));
+    if let Some((at, path)) = cycle(explicit.clone().chain(returns).collect()) {
         let message = format!("degrading goes in a circle: {path}");
         compiler.report.add(&at.at, ErrorKind::Cycle, message);
     }

@@ -86,7 +86,6 @@ impl Builder {
             report.add(&percent.at, ErrorKind::Missing, "a percentage of `hard`, which is not set");
         }
         let burst = burst(doc, &window, hard, doc.burst.as_ref(), hard, report);
-        let hold = if doc.meter == Meter::Money { Hold::WorstCase } else { Hold::P95 };
         Some(Limit {
             name: doc.name.clone(),
             meter: doc.meter,
@@ -96,7 +95,7 @@ impl Builder {
             burst,
             mode: doc.mode.as_ref().map(|mode| mode.value).unwrap_or_default(),
             on_exceed: doc.on_exceed.as_ref().map(|on_exceed| on_exceed.value).unwrap_or_default(),
-            hold: doc.hold.as_ref().map_or(hold, |hold| hold.value),
+            hold: doc.hold.as_ref().map_or_else(|| Hold::by_default(doc.meter), |hold| hold.value),
             alert_percent: doc.alert_percent.as_ref().map(|percent| percent.value as u8),
             overrides: Vec::new(),
         })
@@ -191,7 +190,7 @@ fn burst(
             }
         }
         Window::Rolling { .. } => {}
-        Window::Fixed(_) | Window::Held => {
+        Window::Fixed(_) | Window::Held | Window::Run => {
             if let Some(written) = written {
                 let message = format!("`{}` does not roll, so it has no burst", doc.name);
                 report.add(&written.at, ErrorKind::Conflict, message);

@@ -10,7 +10,7 @@ use super::document::{Bundle, CeilingsDoc, Document, ModelDoc, Scope, TenantDoc,
 use super::error::{ErrorKind, Origin, Report};
 use super::fields::Name;
 use super::limits::merge;
-use super::plan::{AgentRuns, Ceilings, LanePlan, Limit, ModelPlan, Plan, TenantModel, TenantPlan};
+use super::plan::{AgentRuns, Ceilings, LanePlan, Limit, ModelPlan, Plan, Priority, TenantModel, TenantPlan};
 use super::{acts, claims, keys};
 
 /// The lane of a document without queues.
@@ -145,13 +145,14 @@ impl<'d, 'r> Compiler<'d, 'r> {
         if let Some(lane) = &bundle.lane {
             self.lane_name(lane);
         }
-        if let Some(priority) = &bundle.priority {
-            let labels = ["high", "medium", "low"];
-            if !labels.contains(&&*priority.value) && !self.lanes.contains(&*priority.value) {
-                let names = labels.into_iter().chain(self.lanes.iter().copied());
-                let message = format!("`{}` is neither high, medium or low nor a lane", priority.value);
-                self.report.unknown(&priority.at, ErrorKind::UnknownName, &message, &priority.value, names);
-            }
+        if let Some(priority) = &bundle.priority
+            && Priority::of(&priority.value).is_none()
+            && !self.lanes.contains(&*priority.value)
+        {
+            let words = Priority::WORDS.map(|(word, _)| word);
+            let names = words.into_iter().chain(self.lanes.iter().copied());
+            let message = format!("`{}` is neither high, medium or low nor a lane", priority.value);
+            self.report.unknown(&priority.at, ErrorKind::UnknownName, &message, &priority.value, names);
         }
     }
 
@@ -186,13 +187,15 @@ impl<'d, 'r> Compiler<'d, 'r> {
             .into_iter()
             .map(|(name, layers)| (name.clone(), self.builder.limits(&merge(layers), zone, purpose, self.report)));
         let apps = apps.collect();
+        let priority = strongest().find_map(|bundle| Priority::of(&bundle.priority.as_ref()?.value));
         TenantPlan {
             name: "".into(),
             plan: None,
             cost_center: None,
             timezone: zone.clone(),
-            weight: strongest().find_map(|bundle| bundle.weight).or_else(|| strongest().find_map(word)).unwrap_or(1),
+            weight: strongest().find_map(|bundle| bundle.weight).or(priority.map(weight)).unwrap_or(1),
             lane: self.lane(strongest()),
+            priority,
             limits: self.builder.limits(&limits, zone, purpose, self.report),
             ceilings: ceilings(layers.iter().map(|layer| &layer.bundle.ceilings), self.report),
             models: HashMap::new(),
@@ -201,12 +204,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             apps,
             keys: HashMap::new(),
             max_queue: strongest().find_map(|bundle| bundle.max_queue),
-            agent_runs: strongest().fold(AgentRuns::default(), |stronger, bundle| AgentRuns {
-                max_steps: stronger.max_steps.or(bundle.agent_runs.max_steps),
-                max_tokens: stronger.max_tokens.or(bundle.agent_runs.max_tokens),
-                max_tool_calls: stronger.max_tool_calls.or(bundle.agent_runs.max_tool_calls),
-                max_seconds: stronger.max_seconds.or(bundle.agent_runs.max_seconds),
-            }),
+            agent_runs: strongest().fold(AgentRuns::default(), |stronger, bundle| stronger.over(bundle.agent_runs)),
         }
     }
 
@@ -402,12 +400,11 @@ fn ceilings<'c>(layers: impl IntoIterator<Item = &'c CeilingsDoc>, report: &mut 
     Ceilings { context: value(merged.context), input: value(merged.input), output: value(merged.output) }
 }
 
-/// The weight that a priority's word stands for where no layer gives a number: each twice the one below it.
-fn word(bundle: &Bundle) -> Option<u32> {
-    match &*bundle.priority.as_ref()?.value {
-        "high" => Some(4),
-        "medium" => Some(2),
-        "low" => Some(1),
-        _ => None,
+/// The weight that a priority stands for where no layer gives a number: each twice the one below it.
+fn weight(priority: Priority) -> u32 {
+    match priority {
+        Priority::High => 4,
+        Priority::Medium => 2,
+        Priority::Low => 1,
     }
 }

@@ -9,7 +9,7 @@ use super::document_price::price;
 use super::error::{ErrorKind, Origin};
 use super::fields::{Cursor, Fields, Name, Spanned};
 use super::limits::{LimitDoc, limits};
-use super::plan::{AgentRuns, UnknownPrice, UpstreamFailure};
+use super::plan::{AgentRuns, Priority, UnknownPrice, UpstreamFailure};
 use super::price::Price;
 use crate::estimate::Tokenizer;
 use crate::key::Digest;
@@ -19,6 +19,8 @@ use crate::units::MAX_AMOUNT;
 const MAX_WEIGHT: u64 = 1_000_000;
 /// The longest wait or lease, in milliseconds: 31 days.
 const MAX_MILLIS: u64 = 31 * 86_400_000;
+/// The longest run of an agent, in seconds: 31 days.
+const MAX_RUN_SECONDS: u64 = 31 * 86_400;
 /// The longest free text (a reason, a path), in bytes.
 const MAX_TEXT: usize = 1024;
 
@@ -67,9 +69,11 @@ pub(crate) fn document(f: &mut Fields<'_>) -> Document {
             c.table(|c| c.record("queue", queue))
         }),
         degrade: f
-            .get("degrade", "Lesser answers, tried in order when a soft amount is passed", |c| {
-                c.list(|c| c.record("degrade_step", degrade))
-            })
+            .get(
+                "degrade",
+                "Lesser answers, tried in order when a soft amount is passed, a limit says so, or a pool is full",
+                |c| c.list(|c| c.record("degrade_step", degrade)),
+            )
             .unwrap_or_default(),
         overrides: f
             .get("overrides", "Other amounts for a while", |c| c.list(|c| c.record("override", override_)))
@@ -241,12 +245,17 @@ fn max_queue(f: &mut Fields<'_>) -> Option<u64> {
 }
 
 fn agent_runs(f: &mut Fields<'_>) -> AgentRuns {
-    let mut bound = |key, about| f.get(key, about, |c| c.count(0..=MAX_AMOUNT)).map(|bound| bound.value);
+    let mut bound = |key, about, most| f.get(key, about, |c| c.count(0..=most)).map(|bound| bound.value);
     AgentRuns {
-        max_steps: bound("max_steps", "Calls of a model"),
-        max_tokens: bound("max_tokens", "Input and output tokens"),
-        max_tool_calls: bound("max_tool_calls", "Calls of tools"),
-        max_seconds: bound("max_seconds", "Seconds from its first call"),
+        max_steps: bound("max_steps", "Calls of a model", MAX_AMOUNT),
+        max_tokens: bound("max_tokens", "Input and output tokens", MAX_AMOUNT),
+        max_tool_calls: bound("max_tool_calls", "Calls of tools", MAX_AMOUNT),
+        max_seconds: bound(
+            "max_seconds",
+            "Seconds from its first call; 86400 if left out where another bound is set",
+            MAX_RUN_SECONDS,
+        ),
+        max_usd: f.get("max_usd", "USD", |c| c.usd()).map(|bound| bound.value),
     }
 }
 
@@ -399,6 +408,8 @@ fn queue(f: &mut Fields<'_>) -> QueueDoc {
 pub(crate) struct DegradeDoc {
     pub(crate) soft: Option<Name>,
     pub(crate) from: Option<Name>,
+    pub(crate) pool_above: Option<Spanned<u64>>,
+    pub(crate) priority: Option<Priority>,
     pub(crate) model: Option<Name>,
     pub(crate) max_output_tokens: Option<u64>,
     pub(crate) disable_tools: Vec<Arc<str>>,
@@ -407,18 +418,33 @@ pub(crate) struct DegradeDoc {
 }
 
 fn degrade(f: &mut Fields<'_>) -> DegradeDoc {
-    let when = f.get("when", "When the step is taken; whenever a limit says `degrade`, if left out", |c| {
+    let about = "When the step is taken: all of this must hold. Left out, whenever a soft amount is passed or a limit says \
+                 `degrade`";
+    let when = f.get("when", about, |c| {
         c.record("when", |f| {
             (
                 f.get("soft", "The limit whose soft amount is passed", |c| c.name()),
                 f.get("model", "The model that was asked for; any, if left out", |c| c.name()),
+                f.get(
+                    "pool_above",
+                    "The pressure on the model's pool, in percent, is above this; without `soft` the step is then taken at \
+                     once, before the request is tried as asked",
+                    |c| c.count(0..=99),
+                ),
+                f.get(
+                    "priority",
+                    "The request's priority: its tenant's `priority`, else the word that its lane is called by, else medium",
+                    |c| c.one_of(&Priority::WORDS),
+                ),
             )
         })
     });
-    let (soft, from) = when.unwrap_or_default();
+    let (soft, from, pool_above, priority) = when.unwrap_or_default();
     let step = DegradeDoc {
         soft,
         from,
+        pool_above,
+        priority: priority.map(|priority| priority.value),
         model: f.get("model", "The model to use instead", |c| c.name()),
         max_output_tokens: f.get("max_output_tokens", "The largest output instead", tokens).map(|tokens| tokens.value),
         disable_tools: f

@@ -113,6 +113,7 @@ fn unpriced(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
         let Some(tenant) = plan.tenants.get(&name.value) else { continue };
         let everywhere = across_models(plan, tenant).chain(tenant.apps.values().flatten());
         let everywhere = everywhere.chain(tenant.keys.values().flat_map(|key| &key.limits)).any(money);
+        let everywhere = everywhere || tenant.agent_runs.max_usd.is_some();
         let mut models: Vec<_> = tenant.models.iter().collect();
         models.sort_by_key(|(name, _)| *name);
         for (model, own) in models {
@@ -156,7 +157,11 @@ fn degrading(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
         let message = format!("`{limit}` degrades, but `degrade` has no steps, so it refuses");
         doubts.push(Origin::default().error(ErrorKind::NoEffect, message));
     }
+    let pools = plan.models.values().any(|model| model.pool.is_some());
     for (doc, step) in document.degrade.iter().zip(&plan.degrade) {
+        if let Some(percent) = doc.pool_above.as_ref().filter(|_| !pools) {
+            doubts.push(percent.at.error(ErrorKind::NoEffect, "no model has a pool"));
+        }
         if let Some(name) = step.when_soft.as_ref().filter(|name| !soft.contains(&***name)) {
             let at = doc.soft.as_ref().map_or(&doc.at, |soft| &soft.at);
             doubts.push(at.error(ErrorKind::NoEffect, format!("no limit `{name}` has a soft amount")));

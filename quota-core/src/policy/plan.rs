@@ -64,6 +64,8 @@ pub enum Window {
     Fixed(Arc<Calendar>),
     /// A gauge: `hard` at any moment.
     Held,
+    /// The lifetime of a run: `hard` altogether.
+    Run,
 }
 
 impl Window {
@@ -74,7 +76,7 @@ impl Window {
     /// a rate's word holds a time, so its amount is bounded by [`MAX_AMOUNT`] alone.
     pub fn amount_bits(&self) -> u32 {
         let number_bits = match self {
-            Window::Rolling { .. } | Window::Held => 0,
+            Window::Rolling { .. } | Window::Held | Window::Run => 0,
             Window::Fixed(calendar) => match calendar.unit() {
                 Unit::Seconds(length) => {
                     let periods = THIRTY_YEARS.div_ceil(length.max(1) as u64);
@@ -128,6 +130,13 @@ pub enum Hold {
     P95,
     /// The percentile while the account is far from its hard amount, the ceiling near it.
     Adaptive,
+}
+
+impl Hold {
+    /// How output is held where the document does not say: money by the worst case, tokens by the learned length.
+    pub fn by_default(meter: Meter) -> Hold {
+        if meter == Meter::Money { Hold::WorstCase } else { Hold::P95 }
+    }
 }
 
 /// Ceilings of a single request.
@@ -184,8 +193,84 @@ pub struct AgentRuns {
     pub max_tokens: Option<u64>,
     /// Calls of tools.
     pub max_tool_calls: Option<u64>,
-    /// Seconds from its first call.
+    /// Money, in units of 1e-8 USD.
+    pub max_usd: Option<u64>,
+    /// Seconds from its first call; [`RUN_SECONDS`] where another bound is set and this is not.
     pub max_seconds: Option<u64>,
+}
+
+/// How long a run may go on where the policy bounds runs, but not their time: a day, in seconds.
+pub const RUN_SECONDS: u64 = 86_400;
+
+impl AgentRuns {
+    /// These over weaker ones, bound by bound.
+    pub fn over(self, weaker: AgentRuns) -> AgentRuns {
+        AgentRuns {
+            max_steps: self.max_steps.or(weaker.max_steps),
+            max_tokens: self.max_tokens.or(weaker.max_tokens),
+            max_tool_calls: self.max_tool_calls.or(weaker.max_tool_calls),
+            max_usd: self.max_usd.or(weaker.max_usd),
+            max_seconds: self.max_seconds.or(weaker.max_seconds),
+        }
+    }
+
+    /// The limits of one run, named as in the document; empty where nothing is bounded. Wherever one is, so is the time:
+    /// a run that never ended would have to be remembered for ever.
+    ///
+    /// What a step holds counts until it ends, so that of several steps at once one can be refused for which there would
+    /// be room after the others' corrections. It is told not to try again all the same: a run near its end is to end.
+    pub fn limits(&self) -> Vec<Limit> {
+        if *self == AgentRuns::default() {
+            return Vec::new();
+        }
+        let bounds = [
+            ("max_steps", Meter::Steps, self.max_steps),
+            ("max_tokens", Meter::Total, self.max_tokens),
+            ("max_tool_calls", Meter::ToolCalls, self.max_tool_calls),
+            ("max_usd", Meter::Money, self.max_usd),
+            ("max_seconds", Meter::RunTime, Some(self.max_seconds.unwrap_or(RUN_SECONDS))),
+        ];
+        let limit = |(name, meter, hard): (&str, Meter, Option<u64>)| {
+            let hard = hard?;
+            Some(Limit {
+                name: name.into(),
+                meter,
+                window: Window::Run,
+                hard,
+                soft: None,
+                burst: hard,
+                mode: Mode::Enforce,
+                on_exceed: OnExceed::Reject,
+                hold: Hold::by_default(meter),
+                alert_percent: None,
+                overrides: Vec::new(),
+            })
+        };
+        bounds.into_iter().filter_map(limit).collect()
+    }
+}
+
+/// A tenant's rank among others, for steps of degrading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Priority {
+    /// Degraded before the others.
+    Low,
+    /// Whoever is neither.
+    #[default]
+    Medium,
+    /// Degraded after the others.
+    High,
+}
+
+impl Priority {
+    /// The priorities by their words in documents.
+    pub const WORDS: [(&'static str, Priority); 3] =
+        [("high", Priority::High), ("medium", Priority::Medium), ("low", Priority::Low)];
+
+    /// The priority of a word.
+    pub fn of(word: &str) -> Option<Priority> {
+        Priority::WORDS.into_iter().find(|(name, _)| *name == word).map(|(_, priority)| priority)
+    }
 }
 
 /// What a tenant may do with one model.
@@ -212,6 +297,8 @@ pub struct TenantPlan {
     pub weight: u32,
     /// The lane of its requests unless they say otherwise.
     pub lane: Option<Arc<str>>,
+    /// Its priority, where the policy gives it one by a word.
+    pub priority: Option<Priority>,
     /// Its own limits.
     pub limits: Vec<Limit>,
     /// Ceilings of a request on any model.
@@ -276,13 +363,25 @@ pub struct LanePlan {
     pub max_queue: Option<u64>,
 }
 
-/// One step of degrading.
+/// One step of degrading: whom it is for, what calls for it, and the lesser form.
+///
+/// All conditions that it names must hold. `when_model` and `when_priority` say whose requests it is for; `when_soft`
+/// and `when_pool_above` what calls for it. A step whose pool is above its percentage and that names no soft amount is
+/// taken at once: the request as asked is tried only if no such step fits. Any other step is taken if the request as
+/// asked does not fit a limit that the step names (any, if it names none) and that has a soft amount, which would be
+/// passed, or `on_exceed: degrade`, and has no room. Steps of one sort are tried in the policy's order, and one is taken; a
+/// step whose own limits have no room, or that names nothing but what the request has already, is passed over. If none is taken, the
+/// request goes as asked where only soft amounts stand against it, and is refused otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DegradeStep {
     /// The limit (canonical name) whose soft amount, passed, calls for this step.
     pub when_soft: Option<Arc<str>>,
     /// The model whose requests this step is for; `None` for every model.
     pub when_model: Option<Arc<str>>,
+    /// The percentage of pressure on the asked model's pool above which the step is taken; `None` whatever the pressure.
+    pub when_pool_above: Option<u8>,
+    /// The priority of the requests that this step is for; `None` for every one.
+    pub when_priority: Option<Priority>,
     /// The model to use instead.
     pub model: Option<Arc<str>>,
     /// The largest output instead.
@@ -291,6 +390,13 @@ pub struct DegradeStep {
     pub disable_tools: Vec<Arc<str>>,
     /// The lane to use instead.
     pub lane: Option<Arc<str>>,
+}
+
+impl DegradeStep {
+    /// Whether the pressure on a pool calls for it, before the request is tried as asked.
+    pub fn is_by_pressure(&self) -> bool {
+        self.when_pool_above.is_some() && self.when_soft.is_none()
+    }
 }
 
 /// What to do with a model whose price is unknown where a money limit applies.
@@ -364,6 +470,7 @@ mod tests {
             (fixed(Unit::Week), 12, MAX_AMOUNT),
             (fixed(Unit::Month { start_day: 1 }), 9, MAX_AMOUNT),
             (Window::Held, 0, MAX_AMOUNT),
+            (Window::Run, 0, MAX_AMOUNT),
             (Window::Rolling { nanos: 1 }, 0, MAX_AMOUNT),
         ] {
             assert_eq!(window.amount_bits(), 64 - number_bits, "{window:?}");

@@ -150,23 +150,31 @@ impl Price {
         Pico(PriceClass::ALL.into_iter().map(|class| row.cost(class, class.units(usage))).sum())
     }
 
+    /// Whether something of a usage has no price at all, so that [`exact`](Price::exact) leaves it out.
+    pub fn lacks(&self, usage: &Usage) -> bool {
+        let row = self.row(usage);
+        let by_time = row.has(PriceClass::AudioSecond) || row.has(PriceClass::OutputAudioSecond);
+        // A price by the request covers the units that have none of their own.
+        let other = usage.has_other_units() && !row.has(PriceClass::Request);
+        let unpriced = |class: PriceClass| {
+            let free = class == PriceClass::Request || class.is_time() && by_time;
+            !free && !row.has(class) && class.units(usage) > 0
+        };
+        other || PriceClass::ALL.into_iter().any(unpriced)
+    }
+
     /// What a usage costs, line by line; `exact` is that of [`exact`](Price::exact).
     pub fn cost(&self, usage: &Usage) -> Cost {
         let row = self.row(usage);
         let joined = row.borrows(PriceClass::Reasoning);
-        let mut cost = Cost { exact: Pico(0), lines: Vec::new(), fallback: false, unpriced: false };
-        let by_time = row.has(PriceClass::AudioSecond) || row.has(PriceClass::OutputAudioSecond);
+        let mut cost = Cost { exact: Pico(0), lines: Vec::new(), fallback: false, unpriced: self.lacks(usage) };
         for class in PriceClass::ALL {
             let units = match class {
                 PriceClass::Output if joined => usage.output_text.saturating_add(usage.output_reasoning),
                 PriceClass::Reasoning if joined => 0,
                 other => other.units(usage),
             };
-            if units == 0 {
-                continue;
-            }
-            if !row.has(class) {
-                cost.unpriced |= class != PriceClass::Request && !(class.is_time() && by_time);
+            if units == 0 || !row.has(class) {
                 continue;
             }
             let fallback = row.borrows(class) && class.guesses();
@@ -175,8 +183,6 @@ impl Price {
             cost.fallback |= fallback;
             cost.lines.push(Line { class, units, rate: row.rates[class as usize], cost: line, fallback });
         }
-        // A price by the request covers the units that have none of their own.
-        cost.unpriced |= usage.has_other_units() && !row.has(PriceClass::Request);
         cost
     }
 

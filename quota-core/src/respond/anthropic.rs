@@ -76,6 +76,8 @@ mod tests {
             (Reason::LeasesExhausted, 529, "overloaded_error"),
             (Reason::AccountsExhausted, 529, "overloaded_error"),
             (Reason::StoreUnavailable, 503, "api_error"),
+            (Reason::RunStepsExceeded, 429, "rate_limit_error"),
+            (Reason::RunBudgetExceeded, 402, "billing_error"),
             (Reason::SoftLimitPassed, 429, "rate_limit_error"),
         ] {
             assert_eq!((status(reason), kind(status(reason))), (want, word), "{reason}");

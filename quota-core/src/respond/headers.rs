@@ -136,6 +136,9 @@ fn unit(meter: Meter) -> Option<&'static str> {
         Meter::Money => Some("usd"),
         Meter::InFlight => Some("concurrent-requests"),
         Meter::Streams => Some("concurrent-streams"),
+        Meter::Steps => Some("steps"),
+        Meter::ToolCalls => Some("tool-calls"),
+        Meter::RunTime => Some("seconds"),
     }
 }
 

@@ -45,6 +45,8 @@ fn words(reason: Reason) -> (&'static str, &'static str) {
         Reason::InputTokenRateExceeded | Reason::OutputTokenRateExceeded | Reason::TokenRateExceeded => {
             ("tokens", "rate_limit_exceeded")
         }
+        Reason::RunTokensExceeded => ("tokens", own),
+        Reason::RunBudgetExceeded => ("insufficient_quota", own),
         Reason::ModelNotAllowed => ("invalid_request_error", "model_not_found"),
         Reason::LeasesExhausted | Reason::AccountsExhausted => ("service_unavailable_error", "server_is_overloaded"),
         // What the period has no more of is money in OpenAI's eyes, whatever is counted.
@@ -90,6 +92,11 @@ mod tests {
             (Reason::LeasesExhausted, "service_unavailable_error", "server_is_overloaded"),
             (Reason::AccountsExhausted, "service_unavailable_error", "server_is_overloaded"),
             (Reason::StoreUnavailable, "service_unavailable_error", "store_unavailable"),
+            (Reason::RunStepsExceeded, "requests", "run_steps_exceeded"),
+            (Reason::RunTokensExceeded, "tokens", "run_tokens_exceeded"),
+            (Reason::RunToolCallsExceeded, "requests", "run_tool_calls_exceeded"),
+            (Reason::RunBudgetExceeded, "insufficient_quota", "run_budget_exceeded"),
+            (Reason::RunTimeExceeded, "requests", "run_time_exceeded"),
             (Reason::SoftLimitPassed, "requests", "soft_limit_passed"),
         ] {
             assert_eq!(words(reason), (kind, code), "{reason}");

@@ -35,13 +35,14 @@ pub struct Choice {
     pub terms: Terms,
     /// What each limit of `terms.lineup` is asked for, in its order.
     pub asks: SmallVec<[Ask; 8]>,
+    /// An earlier choice, and the limits of its lineup that call for this one: it counts only if one of them was among
+    /// what that choice lacked. `None`: it always counts.
+    pub after: Option<(u16, SmallVec<[u16; 2]>)>,
     /// Limits (places in the lineup) whose soft amount must not be passed, or this choice does not count.
     pub within_soft: SmallVec<[u16; 2]>,
     /// Limits whose shortage lets the next choice be tried; a shortage of any other limit ends the search. `None`:
     /// every shortage does.
     pub yields: Option<SmallVec<[u16; 2]>>,
-    /// Limits of the first choice: this one is for a shortage of one of them. Empty: for whatever the first lacked.
-    pub answers: SmallVec<[u16; 2]>,
 }
 
 impl Choice {
@@ -63,10 +64,12 @@ impl Choice {
         passed.then(|| lack(Wait::Unknown, true))
     }
 
-    /// Whether it is for what the first choice lacked; `None` for the first itself.
-    pub fn is_for(&self, first: Option<&Lacks>) -> bool {
-        let named = |lacks: &Lacks| lacks.iter().any(|lack| self.answers.contains(&lack.limit));
-        self.answers.is_empty() || first.is_none_or(named)
+    /// Whether what the choices before it lacked calls for this one. One that is not called for lacks nothing and is passed
+    /// over.
+    pub fn is_called_for(&self, before: &[Lacks]) -> bool {
+        let Some((choice, limits)) = &self.after else { return true };
+        let lacks = before.get(*choice as usize);
+        lacks.is_some_and(|lacks| lacks.iter().any(|lack| limits.contains(&lack.limit)))
     }
 
     /// Whether the next choice may be tried after these shortages.
@@ -79,7 +82,7 @@ impl Choice {
 /// A request for a lease: the first of its choices that fits is taken, whole.
 #[derive(Debug, Clone)]
 pub struct Reservation {
-    /// At least one; as asked first, then each degraded form in the policy's order.
+    /// At least one, in the order in which they are tried.
     pub choices: SmallVec<[Choice; 1]>,
 }
 
@@ -293,7 +296,7 @@ impl Ask {
 }
 
 /// The first choice that fits by these words, with what the earlier ones lacked; or what every choice lacked. One that
-/// is not for what the first lacked is passed over, as if it lacked nothing.
+/// is not called for is passed over, as if it lacked nothing.
 ///
 /// # Errors
 /// No choice fits.
@@ -304,7 +307,7 @@ pub fn select(
 ) -> Result<(usize, Vec<Lacks>), Vec<Lacks>> {
     let mut all: Vec<Lacks> = Vec::new();
     for (at, choice) in choices.iter().enumerate() {
-        if !choice.is_for(all.first()) {
+        if !choice.is_called_for(&all) {
             all.push(Lacks::new());
             continue;
         }

@@ -274,7 +274,7 @@ impl Usage {
         self.anomalies = self.anomalies.saturating_add(other.anomalies);
     }
 
-    /// What is charged on the meters of requests, tokens and money; gauges are zero.
+    /// What is charged on the meters of requests, steps, tokens and money; slots, tool calls and time are zero.
     pub fn amounts(&self, cost: Usd) -> Amounts {
         Amounts::default()
             .with(Meter::Requests, self.requests)
@@ -282,6 +282,7 @@ impl Usage {
             .with(Meter::Output, self.output_total())
             .with(Meter::Total, self.total())
             .with(Meter::Money, cost.units())
+            .with(Meter::Steps, self.requests)
     }
 }
 
@@ -407,7 +408,7 @@ mod tests {
     fn amounts_of_a_usage() {
         let amounts = Usage::tokens(100, 20).amounts(Usd::from_units(7));
         let got = Meter::ALL.map(|meter| amounts.get(meter));
-        assert_eq!(got, [1, 100, 20, 120, 7, 0, 0]);
+        assert_eq!(got, [1, 100, 20, 120, 7, 0, 0, 1, 0, 0]);
         assert_eq!(Usage::not_run().amounts(Usd::ZERO), Amounts::default());
     }
 

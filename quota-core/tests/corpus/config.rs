@@ -101,6 +101,7 @@ fn show(limit: &Limit) -> Value {
     let window = match &limit.window {
         Window::Rolling { nanos } => format!("rolling {} s", nanos / 1_000_000_000),
         Window::Held => "held".into(),
+        Window::Run => "run".into(),
         Window::Fixed(calendar) => match calendar.unit() {
             Unit::Seconds(seconds) => format!("fixed {seconds} s"),
             Unit::Day => format!("day {}", calendar.zone()),

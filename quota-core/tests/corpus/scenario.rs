@@ -5,7 +5,8 @@
 //! the verb's inputs, and what to `expect` of it. A key that nothing reads fails the case.
 //!
 //! Who asks is `who`: a tenant's name, the fields of a principal, or a name that an earlier `authenticate` gave; `acme`
-//! if left out. The model is `m` if left out. A lease is called by its request's id, or by the name that the step gives
+//! if left out. The balances after a step are those of whoever it was about and of the run (`run_id`) that was named last.
+//! The model is `m` if left out. A lease is called by its request's id, or by the name that the step gives
 //! it (`as`); `of` names it later.
 
 mod shown;
@@ -22,7 +23,7 @@ use quota_core::policy::price_list::PriceList;
 use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 use quota_core::time::parse_instant;
-use quota_core::{Decision, Gate, Lease, ManualClock, Name, Policy, Principal};
+use quota_core::{Decision, Gate, Lease, ManualClock, Name, Policy, Principal, Request};
 use serde_json::{Map, Value, json};
 
 use self::words::Words;
@@ -42,8 +43,15 @@ pub fn run(case: &Value) -> Result<(), String> {
     let gate = Gate::builder(policy(&mut words)?).store(store).clock(clock.clone()).build();
     let steps = words.list("steps")?;
     words.done()?;
-    let mut stage =
-        Stage { gate, clock, elapsed: 0, leases: BTreeMap::new(), queued: BTreeMap::new(), known: BTreeMap::new() };
+    let mut stage = Stage {
+        gate,
+        clock,
+        elapsed: 0,
+        leases: BTreeMap::new(),
+        queued: BTreeMap::new(),
+        known: BTreeMap::new(),
+        run: None,
+    };
     for (n, step) in steps.iter().enumerate() {
         stage.step(step).map_err(|what| format!("step {}: {what}\n    {step}", n + 1))?;
     }
@@ -74,6 +82,8 @@ struct Stage {
     leases: BTreeMap<String, Lease>,
     queued: BTreeMap<String, Queued>,
     known: BTreeMap<String, Principal>,
+    /// The run that was named last.
+    run: Option<String>,
 }
 
 impl Stage {
@@ -102,7 +112,7 @@ impl Stage {
         let (found, who) = match verb.as_str() {
             "admit" => self.admit(&mut words, turn)?,
             "preview" => {
-                let (who, request) = (self.who(&mut words)?, words.request(turn)?);
+                let (who, request) = (self.who(&mut words)?, self.request(&mut words, turn)?);
                 (shown::decision(&self.gate.preview(&who, &request), shown::offer), who)
             }
             "run" => self.run(&mut words, turn)?,
@@ -130,6 +140,11 @@ impl Stage {
             "reload" => {
                 self.gate.reload(&policy(&mut words)?);
                 (Map::new(), self.who(&mut words)?)
+            }
+            "set_pressure" => {
+                let (pool, percent) = (words.text("pool")?, words.count("percent")?);
+                let known = self.gate.set_pressure(&pool, percent.min(255) as u8);
+                (Map::from_iter([("known".into(), json!(known))]), self.who(&mut words)?)
             }
             "set_wall" => {
                 let wall = parse_instant(&words.text("wall")?).map_err(|e| e.to_string())?;
@@ -165,10 +180,16 @@ impl Stage {
         Ok((found, who))
     }
 
+    fn request(&mut self, words: &mut Words, turn: u64) -> Result<Request, String> {
+        let request = words.request(turn)?;
+        self.run = request.run_id.as_deref().map(str::to_owned).or(self.run.take());
+        Ok(request)
+    }
+
     fn admit(&mut self, words: &mut Words, turn: u64) -> Result<(Map<String, Value>, Principal), String> {
         let who = self.who(words)?;
         let named = words.may_text("as")?.map(|name| if turn == 0 { name } else { format!("{name}.{turn}") });
-        let request = words.request(turn)?;
+        let request = self.request(words, turn)?;
         let name = named.or(request.id.as_deref().map(str::to_owned));
         let decision = self.gate.admit(&who, &request);
         let found = shown::decision(&decision, shown::lease);
@@ -192,7 +213,7 @@ impl Stage {
 
     /// Admits, sends and settles.
     fn run(&mut self, words: &mut Words, turn: u64) -> Result<(Map<String, Value>, Principal), String> {
-        let (who, request, usage) = (self.who(words)?, words.request(turn)?, words.usage()?);
+        let (who, request, usage) = (self.who(words)?, self.request(words, turn)?, words.usage()?);
         let decision = self.gate.admit(&who, &request);
         let lease = match decision {
             Decision::Allow(lease) | Decision::Degrade(lease, _) => lease,
@@ -253,7 +274,11 @@ impl Stage {
 
     /// Adds the balances of a principal: by scope and limit, and by the limit alone where no other has its name.
     fn with_balances(&self, mut found: Map<String, Value>, who: &Principal) -> Value {
-        let balances = self.gate.balances(who, true);
+        let mut balances = self.gate.balances(who, true);
+        if let Some(run) = &self.run {
+            let of_run = |balance: &quota_core::Balance| balance.scope.ends_with(&format!("/run:{run}"));
+            balances.extend(self.gate.run_balances(who, run).into_iter().filter(of_run));
+        }
         for (what, of) in shown::BALANCES {
             let mut amounts = Map::new();
             for balance in &balances {

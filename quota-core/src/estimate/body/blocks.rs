@@ -34,7 +34,8 @@ pub(super) fn messages(list: Vec<Value>, path: &Path<'_>, parts: &mut Vec<Part>)
 fn one_message(mut fields: Fields, path: &Path<'_>, parts: &mut Vec<Part>) -> Result<(), InvalidRequest> {
     let is_item = fields.get("type").and_then(Value::as_str).is_some_and(|kind| kind != "message");
     if is_item && !fields.contains_key("role") {
-        parts.push(message("assistant"));
+        let result = fields.get("type").and_then(Value::as_str).is_some_and(|kind| kind.ends_with("_output"));
+        parts.push(message(if result { "tool" } else { "assistant" }));
         return block(fields, path, MAX_DEPTH, parts);
     }
     // Gemini leaves the role out where it is the user's.

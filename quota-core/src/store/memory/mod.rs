@@ -123,7 +123,7 @@ impl Memory {
     fn reserve_once(&self, choices: &mut SmallVec<[Choice; 1]>, now: Now) -> Reserved {
         let mut lacks: Vec<Lacks> = Vec::new();
         for at in 0..choices.len() {
-            if !choices[at].is_for(lacks.first()) {
+            if !choices[at].is_called_for(&lacks) {
                 lacks.push(Lacks::new());
                 continue;
             }
@@ -312,9 +312,9 @@ impl Memory {
         let mut choice = Choice {
             terms: record.claim.terms.clone(),
             asks: asks.collect(),
+            after: None,
             within_soft: SmallVec::new(),
             yields: None,
-            answers: SmallVec::new(),
         };
         // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
         let holds = match self.try_choice(&mut choice, now) {

@@ -12,10 +12,11 @@ use parking_lot::Mutex;
 
 use super::row::{Rows, WIDTH, Words, is_pinned, owns, unpinned};
 use crate::account::{Account, Column, Identity};
-use crate::meter::Budget;
+use crate::meter::{Budget, Span};
 use crate::policy::plan::Window;
 use crate::store::AccountsFull;
 use crate::time::{Now, SECOND};
+use crate::units::Meter;
 
 /// Which rows are whose.
 pub(super) struct Table(Mutex<Inner>);
@@ -161,11 +162,14 @@ impl Inner {
     }
 }
 
-/// Whether every account reads as if it had never been used: a full bucket, a budget of a past period, an empty gauge.
+/// Whether every account reads as if it had never been used: a full bucket, a budget of a past period, an empty gauge; or
+/// the run that they belong to has been over for long enough, as its clock in the same row tells.
 fn is_at_rest(words: &Words, columns: &[Column], now: Now) -> bool {
     columns.iter().zip(&words[1..]).all(|(column, &word)| match &column.window {
         Window::Rolling { .. } => word <= now.mono,
         Window::Held => word == 0,
+        Window::Run if column.meter == Meter::RunTime => Span::is_forgotten(word, now.mono),
+        Window::Run => true,
         Window::Fixed(calendar) => {
             word == 0 || Budget::is_past(word, column.window.amount_bits(), calendar.period(now.wall).number)
         }

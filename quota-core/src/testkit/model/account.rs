@@ -75,7 +75,7 @@ pub(super) fn hard(limit: &Limit) -> u64 {
 pub(super) fn period(limit: &Limit, now: Now) -> Period {
     match &limit.window {
         Window::Fixed(calendar) => calendar.period(now.wall),
-        Window::Rolling { .. } | Window::Held => Period::default(),
+        Window::Rolling { .. } | Window::Held | Window::Run => Period::default(),
     }
 }
 
@@ -86,7 +86,7 @@ impl Account {
                 Account::Bucket(Bucket { missing: 0, at: now.mono, rate: limit.hard, period })
             }
             Window::Fixed(_) => Account::Periods { used: BTreeMap::new(), latest: None },
-            Window::Held => Account::Held(0),
+            Window::Held | Window::Run => Account::Held(0),
         }
     }
 

@@ -201,6 +201,9 @@ fn reason(limit: &Limit, wait: Wait) -> Reason {
         (Meter::Money, _) => Reason::BudgetExceeded,
         (Meter::InFlight, _) => Reason::ConcurrencyExceeded,
         (Meter::Streams, _) => Reason::StreamsExceeded,
+        (Meter::Steps, _) => Reason::RunStepsExceeded,
+        (Meter::ToolCalls, _) => Reason::RunToolCallsExceeded,
+        (Meter::RunTime, _) => Reason::RunTimeExceeded,
     }
 }
 

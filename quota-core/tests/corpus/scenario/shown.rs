@@ -193,7 +193,7 @@ pub fn replayed(gate: &Gate) -> Found {
         for (bound, word) in lineup.limits().iter().zip(words) {
             let period = match &bound.column.window {
                 Window::Fixed(calendar) => calendar.period(now.wall),
-                Window::Rolling { .. } | Window::Held => Period::default(),
+                Window::Rolling { .. } | Window::Held | Window::Run => Period::default(),
             };
             let live = bound.rule.read(word, &quota_core::meter::At { now, period }).used;
             let told = replayed.used(&bound.scope, &bound.limit, now, period);

@@ -86,6 +86,8 @@ impl Words {
         request.service_tier = self.may_text("service_tier")?.map(Into::into);
         request.lane = self.may_text("lane")?.map(Into::into);
         request.user = self.may_name("user")?.map(Into::into);
+        request.run_id = self.may_name("run_id")?.map(Into::into);
+        request.tool_calls = self.may_count("tool_calls")?;
         Ok(request)
     }
 
