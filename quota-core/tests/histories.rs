@@ -391,7 +391,7 @@ fn calendars(policies: &[Policy]) -> Calendars {
         for limit in limits {
             let calendar = match &limit.window {
                 Window::Fixed(calendar) => Some(calendar.clone()),
-                Window::Rolling { .. } | Window::Held => None,
+                Window::Rolling { .. } | Window::Held | Window::Run => None,
             };
             found.insert((scope.clone().into(), limit.name.clone()), calendar);
         }

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn appends_go_on_while_a_reader_holds_a_shard() {
-        let ring = Ring::new(64);
+        let ring = Ring::new(128);
         let held = ring.kept.shards[0].lock();
         for n in 0..20 {
             ring.append(Event::Loaded("x".into()), Now::at(n));
