@@ -40,7 +40,7 @@ tenants:
     models: {{a: {{tpd: {{hard: {tokens}, hold: worst_case}}}}, b: {{rpd: 20}}}}
   two:
     cost_center: lab
-    rpm: {{hard: 6, mode: shadow}}
+    rpm: {{hard: 2, mode: shadow}}
     rpd: {{hard: 5, mode: shadow}}
     windows: [{{name: tens, meter: requests, seconds: 10, hard: 4, window: fixed, on_exceed: queue}}]
     models: {{a: {{max_inflight: 2}}, b: {{daily_budget_usd: 0.1}}}}
