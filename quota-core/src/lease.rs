@@ -127,12 +127,36 @@ pub struct Claim {
     deadline: AtomicU64,
     /// 1 once bytes were about to leave. Set once by the owner, read when cancelling.
     sent: AtomicU32,
+    /// Whether the admission is in the journal.
+    pub(crate) noted: Noted,
+}
+
+/// Whether something has been written into the journal: of all who see it, exactly one is told to write it.
+///
+/// A store's answer can be lost on its way. The work is then done and nobody has noted it; whoever meets it next, by
+/// repeating the operation, is the first to see it.
+#[derive(Debug, Default)]
+pub(crate) struct Noted(AtomicU32);
+
+impl Noted {
+    /// `true` for the first who asks, `false` for everybody else.
+    pub(crate) fn first(&self) -> bool {
+        // ORDERING: relaxed; only that one of all is the first matters, what it writes came with the record itself.
+        self.0.swap(1, Ordering::Relaxed) == 0
+    }
+}
+
+impl Clone for Noted {
+    /// A copy is the beginning of the next record, which is in no journal yet.
+    fn clone(&self) -> Noted {
+        Noted::default()
+    }
 }
 
 impl Claim {
     pub(crate) fn new(id: LeaseId, terms: Terms, at: Now, holds: Holds) -> Claim {
         let deadline = AtomicU64::new(at.mono.saturating_add(terms.ttl));
-        Claim { id, terms, at, holds, deadline, sent: AtomicU32::new(0) }
+        Claim { id, terms, at, holds, deadline, sent: AtomicU32::new(0), noted: Noted::default() }
     }
 
     /// Engine time at which it expires unless a heartbeat comes.
@@ -168,6 +192,8 @@ pub struct Record {
     pub more: Vec<Hold>,
     /// How it stands.
     pub state: State,
+    /// Whether the step that led here is in the journal.
+    pub(crate) noted: Noted,
 }
 
 /// How a lease stands.
@@ -309,7 +335,7 @@ pub enum Step {
 
 impl Record {
     pub(crate) fn held(claim: Claim) -> Record {
-        Record { claim: Arc::new(claim), more: Vec::new(), state: State::Held }
+        Record { claim: Arc::new(claim), more: Vec::new(), state: State::Held, noted: Noted::default() }
     }
 
     /// Whether the lease still keeps its slot: held, or waiting to be resolved.
@@ -329,6 +355,16 @@ impl Record {
 
     /// The largest amount held per meter.
     pub fn held_amounts(&self) -> Amounts {
+        let limits = self.claim.terms.lineup.limits();
+        let mut amounts = Amounts::default();
+        if self.more.is_empty() {
+            // One hold a limit.
+            for hold in &self.claim.holds {
+                let meter = limits[hold.limit as usize].meter;
+                amounts.set(meter, amounts.get(meter).max(hold.amount));
+            }
+            return amounts;
+        }
         let mut sums: SmallVec<[(u16, u64); 8]> = SmallVec::new();
         for hold in self.holds() {
             match sums.iter_mut().find(|(limit, _)| *limit == hold.limit) {
@@ -336,9 +372,8 @@ impl Record {
                 None => sums.push((hold.limit, hold.amount)),
             }
         }
-        let mut amounts = Amounts::default();
         for (limit, sum) in sums {
-            let meter = self.claim.terms.lineup.limits()[limit as usize].meter;
+            let meter = limits[limit as usize].meter;
             amounts.set(meter, amounts.get(meter).max(sum));
         }
         amounts
@@ -349,7 +384,7 @@ impl Record {
     /// # Errors
     /// [`EndError::Conflict`] if it ended otherwise before, [`EndError::CancelAfterSent`].
     pub fn end(&self, end: &End, now: Now) -> Result<Step, EndError> {
-        let next = |state| Ok(Step::Next(Record { claim: self.claim.clone(), more: self.more.clone(), state }));
+        let next = |state| Ok(Step::Next(Record { state, ..self.clone() }));
         let settled =
             |usage, amounts, cost, late| State::Settled(Box::new(Settled { at: now, usage, amounts, cost, late }));
         match (&self.state, end) {
@@ -363,7 +398,7 @@ impl Record {
                 next(settled(Some((**usage).clone()), *amounts, *cost, late))
             }
             (State::Unresolved(_), End::Assume) => {
-                next(settled(None, self.held_amounts(), self.claim.terms.worst_cost, true))
+                next(settled(None, self.held_amounts().counted(), self.claim.terms.worst_cost, true))
             }
             (State::Settled(first), End::Settle { usage, .. }) => match first.usage.as_ref() {
                 Some(before) => match before.first_difference(usage) {
@@ -380,6 +415,14 @@ impl Record {
                 Err(self.conflict("outcome", self.state_name().into(), "settled".into()))
             }
         }
+    }
+
+    /// What each hold stands at in this record, in the order of [`Record::holds`].
+    pub fn standing(&self) -> impl Iterator<Item = (&Hold, u64)> {
+        self.corrections().map(|(hold, to)| {
+            let freed = self.limit(hold).meter.is_held() && self.state != State::Held;
+            (hold, to.unwrap_or(if freed { 0 } else { hold.amount }))
+        })
     }
 
     fn conflict(&self, field: &'static str, first: String, second: String) -> EndError {
@@ -411,6 +454,8 @@ impl Record {
                 // A late settle finds the slots free already.
                 State::Settled(settled) if meter.is_held() => (!settled.late).then_some(0),
                 State::Settled(settled) if settled.usage.is_none() => None,
+                // Never extended: one hold a limit.
+                State::Settled(settled) if self.more.is_empty() => Some(settled.amounts.get(meter)),
                 State::Settled(settled) => {
                     let is_last = !self.holds().skip(at + 1).any(|later| later.limit == hold.limit);
                     let before = spent.iter().find(|(limit, _)| *limit == hold.limit).map_or(0, |(_, sum)| *sum);
@@ -458,7 +503,8 @@ impl Receipt {
         let (charged, cost, usage, late) = match &record.state {
             State::Settled(settled) => (settled.amounts, settled.cost, settled.usage.clone(), settled.late),
             State::Cancelled(_) => (Amounts::default(), Pico(0), None, false),
-            State::Held | State::Unresolved(_) => (held, record.claim.terms.worst_cost, None, false),
+            State::Held => (held, record.claim.terms.worst_cost, None, false),
+            State::Unresolved(_) => (held.counted(), record.claim.terms.worst_cost, None, false),
         };
         Receipt {
             lease: record.claim.id,

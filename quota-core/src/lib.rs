@@ -47,6 +47,8 @@ pub mod keeper;
 pub mod key;
 pub mod lease;
 pub mod meter;
+#[cfg(feature = "metrics")]
+pub mod observe;
 pub mod policy;
 pub mod principal;
 pub mod reason;
@@ -55,6 +57,8 @@ pub mod request;
 pub mod respond;
 pub mod store;
 pub(crate) mod sync;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 pub mod time;
 pub mod units;
 pub mod usage;

@@ -29,6 +29,9 @@ pub struct Request {
     pub lane: Option<Arc<str>>,
     /// The end user named in the body; trusted only where the principal may name users.
     pub user: Option<Arc<str>>,
+    /// What makes a retry the same request, where the gateway knows better than the parts of the input tell; a request
+    /// with neither parts nor this is never taken for a retry.
+    pub fingerprint: Option<u64>,
 }
 
 /// The longest request id, in bytes.
@@ -117,6 +120,7 @@ impl Request {
             service_tier: None,
             lane: None,
             user: None,
+            fingerprint: None,
         }
     }
 
@@ -165,6 +169,12 @@ impl Request {
     /// Sets the lane.
     pub fn lane(mut self, lane: impl Into<Arc<str>>) -> Request {
         self.lane = Some(lane.into());
+        self
+    }
+
+    /// Sets what makes a retry the same request.
+    pub fn fingerprint(mut self, fingerprint: u64) -> Request {
+        self.fingerprint = Some(fingerprint);
         self
     }
 

@@ -42,7 +42,8 @@ impl<T> ArcCell<T> {
 
     /// Puts `new` in place if the cell still holds `current` (the same allocation); tells whether it did.
     pub(crate) fn swap_if(&self, current: Option<&Arc<T>>, new: Arc<T>) -> bool {
-        let before = self.0.compare_and_swap(&current.cloned(), Some(new));
+        let expected = current.map_or(std::ptr::null(), Arc::as_ptr);
+        let before = self.0.compare_and_swap(expected, Some(new));
         same(before.as_ref(), current)
     }
 }

@@ -34,17 +34,33 @@ pub trait Clock: Send + Sync + 'static {
     fn now(&self) -> Now;
 }
 
+/// Nanoseconds of engine time between two looks at the operating system's wall clock.
+const LOOK_AT_WALL: u64 = 10_000_000;
+
 /// The operating system's clock.
+///
+/// The wall time is the engine's time plus an offset that is looked up every 10 ms: a correction of the system's clock
+/// is followed that much later, and most calls read one clock instead of two.
 #[derive(Debug)]
 pub struct SystemClock {
     started: Instant,
     started_wall: u64,
+    /// Wall time minus engine time, wrapping. Written by whoever looks at the wall clock, read by all. A thread that is
+    /// held up between looking and writing puts an older offset there, until the next look.
+    offset: AtomicU64,
+    /// Engine time from which the wall clock has to be looked at again. Written and read as `offset`.
+    look_at: AtomicU64,
 }
 
 impl SystemClock {
     /// A clock whose engine time starts at the wall time of this call.
     pub fn new() -> SystemClock {
-        SystemClock { started: Instant::now(), started_wall: wall_nanos() }
+        SystemClock {
+            started: Instant::now(),
+            started_wall: wall_nanos(),
+            offset: AtomicU64::new(0),
+            look_at: AtomicU64::new(0),
+        }
     }
 }
 
@@ -57,7 +73,18 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     fn now(&self) -> Now {
         let elapsed = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Now { mono: self.started_wall.saturating_add(elapsed), wall: wall_nanos() }
+        let mono = self.started_wall.saturating_add(elapsed);
+        // ORDERING: acquire pairs with the release below: whoever sees the time of the next look sees its offset too.
+        if mono < self.look_at.load(Ordering::Acquire) {
+            // ORDERING: relaxed; an offset is a number by itself, and any recent one will do.
+            return Now { mono, wall: mono.wrapping_add(self.offset.load(Ordering::Relaxed)) };
+        }
+        let wall = wall_nanos();
+        // ORDERING: relaxed, published by the release that follows.
+        self.offset.store(wall.wrapping_sub(mono), Ordering::Relaxed);
+        // ORDERING: release, see above.
+        self.look_at.store(mono.saturating_add(LOOK_AT_WALL), Ordering::Release);
+        Now { mono, wall }
     }
 }
 
@@ -139,6 +166,16 @@ pub fn parse_instant(text: &str) -> Result<u64, NotInstant> {
             date.to_zoned_datetime(jiff::tz::TimeZone::UTC).map_err(|_| bad())?.timestamp()
         }
     };
+    u64::try_from(stamp.as_nanosecond()).map_err(|_| bad())
+}
+
+/// Nanoseconds since the Unix epoch of an HTTP date (`Mon, 02 Mar 2026 12:01:30 GMT`).
+///
+/// # Errors
+/// The text is not such a date, or lies before 1970 or after 2554.
+pub fn parse_http_date(text: &str) -> Result<u64, NotInstant> {
+    let bad = || NotInstant(text.chars().take(64).collect());
+    let stamp = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).map_err(|_| bad())?;
     u64::try_from(stamp.as_nanosecond()).map_err(|_| bad())
 }
 
@@ -315,6 +352,23 @@ mod tests {
     }
 
     #[test]
+    fn the_system_clock_follows_the_wall_clock() {
+        let clock = SystemClock::new();
+        let mut last = clock.now();
+        for _ in 0..1000 {
+            let (before, now, after) = (wall_nanos(), clock.now(), wall_nanos());
+            // Exact to the drift of two clocks over 10 ms, and what happens between two of these lines.
+            assert!(now.wall + SECOND > before && now.wall < after + SECOND, "{before} {now:?} {after}");
+            assert!(now.mono >= last.mono);
+            last = now;
+        }
+        clock.offset.store(5 * SECOND, Ordering::Relaxed);
+        clock.look_at.store(0, Ordering::Relaxed);
+        let (now, wall) = (clock.now(), wall_nanos());
+        assert!(now.wall.abs_diff(wall) < SECOND, "a wrong offset is put right at the next look: {now:?} {wall}");
+    }
+
+    #[test]
     fn weeks_start_on_monday() {
         let calendar = Calendar::new(Unit::Week, "UTC").unwrap();
         let period = calendar.period(at("2026-11-30T00:00:00Z"));
@@ -338,6 +392,8 @@ mod tests {
         );
         assert!(parse_instant("yesterday").is_err());
         assert!(parse_instant("1969-12-31T00:00:00Z").is_err());
+        assert_eq!(parse_http_date("Mon, 02 Mar 2026 12:01:30 GMT").unwrap(), at("2026-03-02T12:01:30Z"));
+        assert!(parse_http_date("2 March 2026").is_err());
         assert_eq!(parse_instant("2027-01-01").unwrap(), at("2027-01-01T00:00:00Z"));
     }
 }

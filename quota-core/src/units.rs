@@ -80,6 +80,14 @@ impl Amounts {
         self.0[meter as usize] = amount.min(MAX_AMOUNT);
     }
 
+    /// The same without gauges, which are held and never charged.
+    pub fn counted(mut self) -> Amounts {
+        for meter in Meter::ALL.into_iter().filter(|meter| meter.is_held()) {
+            self.set(meter, 0);
+        }
+        self
+    }
+
     /// The same with one amount replaced.
     pub fn with(mut self, meter: Meter, amount: u64) -> Amounts {
         self.set(meter, amount);

@@ -1,2 +1,156 @@
-//! Placeholder entry point, replaced by the gateway.
-fn main() {}
+//! The gateway as a program: arguments, socket, signals, and what it says when it starts.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use gateway::args::{Args, USAGE};
+use gateway::call::Patience;
+use gateway::server::{Config, Gateway, random_hex, router};
+use gateway::source::{DEMO_KEY, DEMO_KEYS, Source};
+use gateway::upstream::Upstream;
+use quota_core::keeper::Keeper;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+/// How often expired leases are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How long requests may go on after the signal to stop.
+const GRACE: Duration = Duration::from_secs(10);
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args = match Args::read(std::env::args().skip(1)) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => {
+            eprintln!("gateway: {why}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(args).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("gateway: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: Args) -> Result<(), String> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let upstream = match &args.upstream {
+        Some(address) => Upstream::http(address, set("GATEWAY_UPSTREAM_KEY").as_deref())?,
+        None => Upstream::Simulated,
+    };
+    let given = set("GATEWAY_ADMIN_KEY");
+    let admin_key = match &given {
+        Some(key) => key.clone(),
+        None => format!("admin-{}", random_hex(16)?),
+    };
+    let made_up = given.is_none().then(|| admin_key.clone());
+    let source = Source { policy: args.policy.clone(), prices: args.prices.clone() };
+    let config = Config { source, upstream, admin_key, max_body: args.max_body, patience: Patience::default() };
+    let gateway = Gateway::new(config)?;
+    let _keeper = Keeper::start(gateway.gate.clone(), SWEEP).map_err(|why| format!("no thread: {why}"))?;
+    let listen = |why: std::io::Error| format!("--listen {}: {why}", args.listen);
+    let listener = TcpListener::bind(args.listen).await.map_err(listen)?;
+    let address = listener.local_addr().map_err(listen)?;
+    greet(&args, &gateway, address, made_up.as_deref());
+    serve(listener, gateway).await
+}
+
+async fn serve(listener: TcpListener, gateway: Arc<Gateway>) -> Result<(), String> {
+    reload_on_hangup(gateway.clone());
+    let stop = Arc::new(Notify::new());
+    let stopping = stop.clone();
+    let server =
+        axum::serve(listener, router(gateway)).with_graceful_shutdown(async move { stopping.notified().await });
+    let mut server = tokio::spawn(server.into_future());
+    tokio::select! {
+        ended = &mut server => return told(ended),
+        () = asked_to_stop() => stop.notify_one(),
+    }
+    match tokio::time::timeout(GRACE, server).await {
+        Ok(ended) => told(ended),
+        Err(_) => Err(format!("requests were cut off {} s after the signal to stop", GRACE.as_secs())),
+    }
+}
+
+fn told(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), String> {
+    ended.map_err(|why| why.to_string())?.map_err(|why| why.to_string())
+}
+
+/// Says where it listens and how to try it out.
+fn greet(args: &Args, gateway: &Gateway, address: SocketAddr, admin_key: Option<&str>) {
+    let here = if address.ip().is_unspecified() { SocketAddr::from(([127, 0, 0, 1], address.port())) } else { address };
+    let upstream = args.upstream.as_deref().unwrap_or("a simulated pool");
+    let policy = args.policy.as_ref().map_or_else(|| "built in".to_owned(), |file| file.display().to_string());
+    println!("gateway: listening on http://{address}");
+    println!("gateway: upstream: {upstream}; policy: {policy}, digest {}", gateway.gate.digest());
+    if let Some(key) = admin_key {
+        println!("gateway: admin key for /metrics and /admin: {key}");
+    }
+    let (key, model) = match args.policy {
+        None => {
+            let keys = DEMO_KEYS.map(|(key, _)| key).join(", ");
+            println!("gateway: demo keys: {keys}");
+            (DEMO_KEY, "sim-large")
+        }
+        // Keys are kept as digests, so that one of them can't be printed.
+        Some(_) => ("$GATEWAY_KEY", "$MODEL"),
+    };
+    let bearer = format!("-H \"Authorization: Bearer {key}\"");
+    let body = |more: &str| {
+        let text = format!(
+            "{{\"model\":\"{model}\",\"max_tokens\":64,{more}\"messages\":[{{\"role\":\"user\",\"content\":\"Name three rivers.\"}}]}}"
+        );
+        format!("-H \"Content-Type: application/json\" -d \"{}\"", text.replace('"', "\\\""))
+    };
+    println!();
+    println!("curl -s http://{here}/v1/chat/completions {bearer} {}", body(""));
+    println!("curl -sN http://{here}/v1/chat/completions {bearer} {}", body("\"stream\":true,"));
+    println!("curl -s http://{here}/v1/quota {bearer}");
+    println!();
+}
+
+#[cfg(unix)]
+fn reload_on_hangup(gateway: Arc<Gateway>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let Ok(mut hangups) = signal(SignalKind::hangup()) else { return };
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            let gateway = gateway.clone();
+            match tokio::task::spawn_blocking(move || gateway.reload()).await {
+                Ok(Ok(policy)) => println!("gateway: policy loaded, digest {}", policy.digest()),
+                Ok(Err(why)) => eprintln!("gateway: the policy in force stays: {why}"),
+                Err(why) => eprintln!("gateway: the policy in force stays: {why}"),
+            }
+        }
+    });
+}
+
+#[cfg(not(unix))]
+fn reload_on_hangup(_: Arc<Gateway>) {}
+
+#[cfg(unix)]
+async fn asked_to_stop() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        },
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
+#[cfg(not(unix))]
+async fn asked_to_stop() {
+    // Without a signal handler there is nothing to wait for, and it stops.
+    drop(tokio::signal::ctrl_c().await);
+}

@@ -26,9 +26,10 @@ use crate::usage::{Outcome, Usage};
 pub struct Lease<S: Store = Memory> {
     gate: Arc<Handle<S>>,
     claim: Arc<Claim>,
-    /// Whether this handle opened the lease. One that a repeated request found does not end it when dropped.
+    /// Whether this handle was the first on the lease. One that a repeated request found later does not end it when
+    /// dropped: somebody else is running the request.
     owner: bool,
-    /// 1 once an ending was asked for. Set by the holder of the handle, read when it is dropped.
+    /// 1 once the lease is known to have ended. Set by the answer to an ending, read when the handle is dropped.
     ended: AtomicU32,
 }
 
@@ -85,7 +86,8 @@ impl<S: Store> Lease<S> {
         &self.claim
     }
 
-    /// Whether an earlier request under the same id opened this lease.
+    /// Whether another request under the same id has this lease already. Of all handles on one lease exactly one is no
+    /// repeat; the request is run by its holder, and only its drop ends the lease.
     pub fn is_repeat(&self) -> bool {
         !self.owner
     }
@@ -121,7 +123,9 @@ impl<S: Store> Lease<S> {
         let roster_periods = shared.periods(&self.claim, now);
         shared.store.extend(self.claim.id, more, roster_periods, now, move |extended| match extended {
             Extended::Raised(record) => {
-                shared.journal.append(crate::journal::Event::Extended(record), now);
+                if record.noted.first() {
+                    shared.journal.append(crate::journal::Event::Extended(record), now);
+                }
                 Ok(())
             }
             Extended::Short(lacks) => Err(shared.extension_refused(&self.claim, &lacks, now)),
@@ -183,16 +187,15 @@ impl<S: Store> Lease<S> {
     }
 
     fn end<'a>(&'a self, end: impl FnOnce(&Record) -> End + Send + 'a) -> S::Answer<'a, Result<Receipt, EndError>> {
-        // ORDERING: relaxed; the handle itself carries the order between its uses and its drop.
-        self.ended.store(1, Ordering::Relaxed);
         let shared = self.shared();
         let now = shared.clock.now();
         let then = move |ended| {
             let receipt = shared.ended(ended, now);
-            if receipt.is_err() {
-                // Nothing ended: a drop must still see to it. If it has ended, abandoning it changes nothing.
-                // ORDERING: relaxed, as above.
-                self.ended.store(0, Ordering::Relaxed);
+            if receipt.is_ok() {
+                // Otherwise, or if nobody waits for this answer, a drop must still see to it; if the lease has ended,
+                // abandoning it changes nothing.
+                // ORDERING: relaxed; the handle itself carries the order between its uses and its drop.
+                self.ended.store(1, Ordering::Relaxed);
             }
             receipt
         };

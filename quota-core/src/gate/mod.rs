@@ -39,7 +39,7 @@ use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::refusal::{Refusal, Wait};
 use crate::request::Request;
-use crate::store::{Ended, Memory, Name, Reserved, Store, Swept};
+use crate::store::{Ended, Lacks, Memory, Name, Reserved, Store, Swept};
 use crate::sync::ArcCell;
 use crate::time::{Clock, Now, Period, SystemClock};
 use crate::units::{Amounts, Meter};
@@ -55,6 +55,7 @@ pub struct Gate<S: Store = Memory>(Arc<Handle<S>>);
 struct Refused {
     refusal: Box<Refusal>,
     tally: Arc<Tally>,
+    lane: Arc<str>,
 }
 
 /// What leases keep alive; one a clone of the gate.
@@ -91,7 +92,8 @@ impl<S: Store> std::fmt::Debug for Gate<S> {
 #[must_use]
 pub struct GateBuilder<S: Store> {
     policy: Policy,
-    store: S,
+    /// Makes the store, so that the usual one takes no memory where another is used.
+    store: Box<dyn FnOnce() -> S + Send>,
     journal: Arc<dyn Journal>,
     estimator: Arc<dyn Estimator>,
     clock: Arc<dyn Clock>,
@@ -107,7 +109,7 @@ impl Gate<Memory> {
     pub fn builder(policy: Policy) -> GateBuilder<Memory> {
         GateBuilder {
             policy,
-            store: Memory::default(),
+            store: Box::new(Memory::default),
             journal: Arc::new(Ring::default()),
             estimator: Arc::new(Standard),
             clock: Arc::new(SystemClock::new()),
@@ -119,7 +121,7 @@ impl<S: Store> GateBuilder<S> {
     /// Keeps accounts and leases in another store.
     pub fn store<T: Store>(self, store: T) -> GateBuilder<T> {
         let GateBuilder { policy, journal, estimator, clock, .. } = self;
-        GateBuilder { policy, store, journal, estimator, clock }
+        GateBuilder { policy, store: Box::new(move || store), journal, estimator, clock }
     }
 
     /// Writes the journal elsewhere.
@@ -147,7 +149,7 @@ impl<S: Store> GateBuilder<S> {
         let wiring = Wiring::new(self.policy.plan().clone(), digest.clone());
         self.journal.append(Event::Loaded(digest), now);
         let shared = Shared {
-            store: self.store,
+            store: (self.store)(),
             journal: self.journal,
             estimator: self.estimator,
             clock: self.clock,
@@ -197,12 +199,12 @@ impl<S: Store> Gate<S> {
                 S::ready(decision)
             }
             Err(refused) => {
-                let Refused { refusal, tally } = *refused;
+                let Refused { refusal, tally, lane } = *refused;
                 if let Wait::After(wait) = refusal.wait {
                     shared.storms.refused(who, request, wait, now);
                 }
                 let hinted = view::hint(shared, who, request, refusal, now);
-                S::chain(hinted, move |refusal| S::ready(shared.refuse(&tally, refusal, now)))
+                S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
             }
         })
     }
@@ -217,39 +219,61 @@ impl<S: Store> Gate<S> {
         let shared = self.shared();
         let tally = |choice| &question.roster(choice).tally;
         match reserved {
-            Reserved::Taken(record, choice, lacks) => {
-                let terms = &record.claim.terms;
-                let degradation = shared.wired(|wiring| question.degradation(wiring, terms, &lacks));
-                tally(choice).add(if degradation.is_some() { Counter::Degraded } else { Counter::Allowed }, 1);
-                let lease = Lease::new(self.0.clone(), &record, true);
-                shared.journal.append(Event::Admitted(record.clone()), now);
-                if question.roster(choice).alerts {
-                    shared.alert(question.roster(choice), &record, now);
-                }
-                Ok(match degradation {
-                    Some(degradation) => Decision::Degrade(lease, degradation),
-                    None => Decision::Allow(lease),
-                })
-            }
-            Reserved::Open(record) => Ok(Decision::Allow(Lease::new(self.0.clone(), &record, false))),
+            Reserved::Taken(record, choice, lacks) => Ok(self.admitted(&question, &record, choice, &lacks, now)),
+            Reserved::Open(record) => Ok(self.admitted(&question, &record, 0, &[], now)),
             Reserved::Short(lacks) => {
                 let refusal = question.refused(&lacks);
                 let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal));
                 match queued {
                     Some(Ok(queued)) => {
-                        tally(0).add(Counter::Queued, 1);
-                        tally(0).refused(refusal.reason);
+                        let count = |tally: &Tally| {
+                            tally.add(Counter::Queued, 1);
+                            tally.refused(refusal.reason);
+                        };
+                        count(tally(0));
+                        shared.tallies.in_lane(&queued.lane, count);
                         shared.journal.append(Event::Queued(Arc::new(*refusal), queued.lane.clone()), now);
                         Ok(Decision::Queue(queued))
                     }
-                    Some(Err(full)) => Ok(shared.refuse(tally(0), full, now)),
-                    None => Err(Box::new(Refused { refusal, tally: tally(0).clone() })),
+                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(0), full, now)),
+                    None => {
+                        let (tally, lane) = (tally(0).clone(), question.lane().clone());
+                        Err(Box::new(Refused { refusal, tally, lane }))
+                    }
                 }
             }
             other => {
                 let refusal = question.unreserved(&other);
-                Ok(shared.refuse(tally(0), refusal, now))
+                Ok(shared.refuse_in(question.lane(), tally(0), refusal, now))
             }
+        }
+    }
+
+    /// The decision on a lease that is open. The first to meet it owns it, whether its request opened it now or the
+    /// answer to an earlier one was lost.
+    fn admitted(
+        &self,
+        question: &verdict::Question<'_>,
+        record: &Arc<Record>,
+        choice: usize,
+        lacks: &[Lacks],
+        now: Now,
+    ) -> Decision<Lease<S>> {
+        let shared = self.shared();
+        let degradation = shared.wired(|wiring| question.degradation(wiring, &record.claim.terms, lacks));
+        let first = shared.note_admission(record, now);
+        if first {
+            let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
+            question.roster(choice).tally.add(counter, 1);
+            shared.tallies.in_lane(&record.claim.terms.lane, |tally| tally.add(counter, 1));
+            if question.roster(choice).alerts {
+                shared.alert(question.roster(choice), record, now);
+            }
+        }
+        let lease = Lease::new(self.0.clone(), record, first);
+        match degradation {
+            Some(degradation) => Decision::Degrade(lease, degradation),
+            None => Decision::Allow(lease),
         }
     }
 
@@ -408,14 +432,39 @@ impl<S: Store> Shared<S> {
         Decision::Reject(refusal)
     }
 
+    fn refuse_in<L>(&self, lane: &Arc<str>, tally: &Tally, refusal: Box<Refusal>, now: Now) -> Decision<L> {
+        self.tallies.in_lane(lane, |tally| {
+            tally.add(Counter::Rejected, 1);
+            tally.refused(refusal.reason);
+        });
+        self.refuse(tally, refusal, now)
+    }
+
     fn note_refusal(&self, refusal: &Refusal, now: Now) {
         self.journal.append(Event::Refused(Arc::new(refusal.clone())), now);
     }
 
     fn swept(&self, swept: Swept, now: Now) {
         for record in swept {
-            self.count(&record);
-            self.journal.append(Event::Ended(record), now);
+            self.note_ending(&record, now);
+        }
+    }
+
+    /// Journals an admission, once whoever meets its lease; tells whether this call did.
+    fn note_admission(&self, record: &Arc<Record>, now: Now) -> bool {
+        let first = record.claim.noted.first();
+        if first {
+            self.journal.append(Event::Admitted(record.clone()), now);
+        }
+        first
+    }
+
+    /// Journals and counts an ending, once whoever meets it; before it the admission, if nobody has met that.
+    fn note_ending(&self, record: &Arc<Record>, now: Now) {
+        if record.noted.first() {
+            self.note_admission(record, now);
+            self.count(record);
+            self.journal.append(Event::Ended(record.clone()), now);
         }
     }
 
@@ -424,17 +473,14 @@ impl<S: Store> Shared<S> {
         if let Some(tally) = self.tallies.find(terms.principal.tenant(), &terms.group) {
             tally.ended(record);
         }
+        self.tallies.in_lane(&terms.lane, |tally| tally.ended(record));
     }
 
-    /// Journals and counts an ending, unless it repeats one.
+    /// The receipt of an ending, which is journaled unless it has been.
     fn ended(&self, ended: Result<Ended, EndError>, now: Now) -> Result<Receipt, EndError> {
         let Ended { record, repeat } = ended?;
-        let receipt = Receipt::of(&record, repeat);
-        if !repeat {
-            self.count(&record);
-            self.journal.append(Event::Ended(record), now);
-        }
-        Ok(receipt)
+        self.note_ending(&record, now);
+        Ok(Receipt::of(&record, repeat))
     }
 
     /// The present periods of a lease's limits.
@@ -464,7 +510,9 @@ impl<S: Store> Shared<S> {
     }
 
     fn extension_refused(&self, claim: &Claim, lacks: &[crate::store::Lack], now: Now) -> Box<Refusal> {
-        let shortages = verdict::shortages(&claim.terms.lineup, lacks, |_| false);
+        let limits = claim.terms.lineup.limits();
+        let shared = |limit: u16| !limits[limit as usize].scope.starts_with("tenant:");
+        let shortages = verdict::shortages(&claim.terms.lineup, lacks, shared);
         let (reason, wait) = verdict::worst(&shortages, &claim.terms.lineup, lacks);
         let refusal = Box::new(Refusal { shortages, ..*self.claim_refusal(claim, reason, wait, None) });
         self.note_refusal(&refusal, now);

@@ -46,16 +46,20 @@ impl Storms {
     }
 
     /// What makes two requests the same: the principal, the model, and the last tool call with its arguments, or the
-    /// last text where there is none.
-    fn name(&self, who: &Principal, request: &Request) -> u128 {
+    /// last text where there is none, or what the gateway says. `None` where nothing tells requests apart.
+    fn name(&self, who: &Principal, request: &Request) -> Option<u128> {
+        if request.fingerprint.is_none() && matches!(request.input, Input::Counted(_)) {
+            return None;
+        }
         let hash = |hasher: &ahash::RandomState| {
             let mut state = hasher.build_hasher();
             who.hash(&mut state);
             request.user.hash(&mut state);
             request.model.hash(&mut state);
-            match &request.input {
-                Input::Counted(tokens) => tokens.hash(&mut state),
-                Input::Parts(parts) => {
+            match (&request.input, request.fingerprint) {
+                (_, Some(fingerprint)) => fingerprint.hash(&mut state),
+                (Input::Counted(_), None) => {}
+                (Input::Parts(parts), None) => {
                     let call = parts.iter().rev().find_map(|part| match part {
                         Part::ToolCall { name, arguments } => Some((name, arguments)),
                         _ => None,
@@ -74,7 +78,7 @@ impl Storms {
             }
             state.finish()
         };
-        (hash(&self.hashers[0]) as u128) << 64 | hash(&self.hashers[1]) as u128
+        Some((hash(&self.hashers[0]) as u128) << 64 | hash(&self.hashers[1]) as u128)
     }
 
     /// How long a request that comes too early has to stay away now; `None` if it does not come too early.
@@ -83,7 +87,7 @@ impl Storms {
             return None;
         }
         let known = self.until.pin();
-        let early = known.get(&self.name(who, request))?;
+        let early = known.get(&self.name(who, request)?)?;
         // ORDERING: relaxed throughout; the two numbers are hints of their own, and whoever reads an old pair is told a
         // wait that was right an instant ago.
         let until = early.until.load(Ordering::Relaxed);
@@ -100,6 +104,7 @@ impl Storms {
 
     /// Remembers a refusal that said when to come back.
     pub(super) fn refused(&self, who: &Principal, request: &Request, wait: Duration, now: Now) {
+        let Some(name) = self.name(who, request) else { return };
         let until = now.mono.saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX));
         let known = self.until.pin();
         if known.len() >= MOST {
@@ -109,7 +114,6 @@ impl Storms {
                 known.clear();
             }
         }
-        let name = self.name(who, request);
         // ORDERING: relaxed, as in `early`.
         let strikes = known.get(&name).filter(|early| now.mono < early.until.load(Ordering::Relaxed));
         let strikes = strikes.map_or(0, |early| early.strikes.load(Ordering::Relaxed));
@@ -118,8 +122,10 @@ impl Storms {
 
     /// Forgets a request that was admitted.
     pub(super) fn admitted(&self, who: &Principal, request: &Request) {
-        if !self.until.is_empty() {
-            self.until.pin().remove(&self.name(who, request));
+        if !self.until.is_empty()
+            && let Some(name) = self.name(who, request)
+        {
+            self.until.pin().remove(&name);
         }
     }
 }
@@ -147,6 +153,7 @@ mod tests {
         // Another tool call, another principal: another request.
         assert_eq!(storms.early(&who, &call("search", "{\"q\": 1}"), start), None);
         assert_eq!(storms.early(&Principal::builder("other").build(), &request, start), None);
+        assert_eq!(storms.name(&who, &Request::chat("m").input_tokens(7)), None, "nothing tells such requests apart");
         storms.admitted(&who, &request);
         assert_eq!(storms.early(&who, &request, start), None);
     }
@@ -155,7 +162,7 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let (storms, who) = (Storms::new(), Principal::builder("acme").build());
         for n in 0..MOST as u64 + 10 {
-            storms.refused(&who, &Request::chat("m").input_tokens(n), Duration::from_secs(9), Now::at(1));
+            storms.refused(&who, &Request::chat("m").fingerprint(n), Duration::from_secs(9), Now::at(1));
         }
         assert!(storms.until.len() <= MOST);
     }

@@ -26,8 +26,11 @@ pub(super) struct Question<'a> {
     pub(super) request: &'a Request,
     /// The roster of each choice.
     rosters: SmallVec<[Arc<Roster>; 1]>,
-    /// The terms as asked.
-    terms: Terms,
+    /// Of the terms as asked: the input reserved, the largest output, the lane. Not the terms themselves, whose
+    /// reference counts all requests of a principal and model share.
+    input: u64,
+    output_ceiling: u64,
+    lane: Arc<str>,
 }
 
 impl<'a> Question<'a> {
@@ -36,16 +39,24 @@ impl<'a> Question<'a> {
         rosters: SmallVec<[Arc<Roster>; 1]>,
         request: &'a Request,
     ) -> Question<'a> {
-        Question { request, rosters, terms: reservation.choices[0].terms.clone() }
+        let terms = &reservation.choices[0].terms;
+        let (input, output_ceiling, lane) = (terms.input.reserve, terms.output_ceiling, terms.lane.clone());
+        Question { request, rosters, input, output_ceiling, lane }
     }
 
     pub(super) fn roster(&self, choice: usize) -> &Roster {
         &self.rosters[choice]
     }
 
+    /// The lane that was asked for.
+    pub(super) fn lane(&self) -> &Arc<str> {
+        &self.lane
+    }
+
     /// A refusal of this request that is not about a limit.
     pub(super) fn blank(&self, reason: Reason) -> Box<Refusal> {
-        super::refusal(reason, Some(&self.terms.principal), self.request, None)
+        let tenant = self.roster(0).tenant.name.clone();
+        Box::new(Refusal { tenant, ..*super::refusal(reason, None, self.request, None) })
     }
 
     /// The refusal that an answer other than a shortage comes to.
@@ -75,14 +86,13 @@ impl<'a> Question<'a> {
         let lacks: &[Lack] = lacks.get(at).map_or(&[], |lacks| lacks);
         let shortages = shortages(&roster.lineup, lacks, |limit| roster.terms[limit as usize].shared);
         let (reason, wait) = worst(&shortages, &roster.lineup, lacks);
-        let fits = Fits { max_output_tokens: self.largest_output(lacks), models: Vec::new() };
+        let fits = Fits { max_output_tokens: self.largest_output(roster, lacks), models: Vec::new() };
         Box::new(Refusal { wait, shortages, fits, ..*self.blank(reason) })
     }
 
     /// The largest output ceiling that the limits with a shortage leave room for.
-    fn largest_output(&self, lacks: &[Lack]) -> Option<u64> {
-        let roster = self.roster(0);
-        let input = self.terms.input.reserve;
+    fn largest_output(&self, roster: &Roster, lacks: &[Lack]) -> Option<u64> {
+        let input = self.input;
         let fits = |output: u64| {
             lacks.iter().filter(|lack| !lack.soft).all(|lack| {
                 let bound = &roster.lineup.limits()[lack.limit as usize];
@@ -94,7 +104,7 @@ impl<'a> Question<'a> {
                         let ask = price::Ask {
                             input,
                             output,
-                            service_tier: self.terms.service_tier.as_deref(),
+                            service_tier: self.request.service_tier.as_deref(),
                             text_only: !super::prepare::has_media(self.request),
                             ..Default::default()
                         };
@@ -108,7 +118,7 @@ impl<'a> Question<'a> {
             return None;
         }
         // More output never costs less, so the largest is found by halving.
-        let (mut low, mut high) = (1, self.terms.output_ceiling.max(1));
+        let (mut low, mut high) = (1, self.output_ceiling.max(1));
         while low < high {
             let middle = low + (high - low).div_ceil(2);
             if fits(middle) { low = middle } else { high = middle - 1 }
@@ -167,7 +177,7 @@ impl<'a> Question<'a> {
         if !first.iter().all(wait) {
             return None;
         }
-        let lane = wiring.plan.lanes.get(&self.terms.lane)?;
+        let lane = wiring.plan.lanes.get(&self.lane)?;
         Some((lane.name.clone(), Duration::from_millis(lane.max_wait_ms)))
     }
 }

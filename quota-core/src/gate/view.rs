@@ -10,14 +10,14 @@ use super::decision::{Decision, Offer, Queued};
 use super::prepare::{Prepared, prepare};
 use super::tally::{Tally, Waiting};
 use super::verdict::Question;
-use super::wiring::{Roster, Wiring, models_of};
+use super::wiring::{ANY_MODEL, Roster, Wiring, models_of};
 use super::{Gate, Shared};
 use crate::account::{Bound, Lineup};
 use crate::meter::At;
 use crate::principal::Principal;
 use crate::refusal::{Balance, Refusal};
 use crate::request::Request;
-use crate::store::{Choice, Store, select};
+use crate::store::{Choice, Reserved, Store, select};
 use crate::time::Now;
 
 /// Models that a refusal looks at for its hint.
@@ -46,6 +46,7 @@ pub(super) fn preview<'a, S: Store>(
     let lineup = joined(reservation.choices.iter().map(|choice| &choice.terms.lineup));
     let question = Question::of(&reservation, rosters, request);
     shared.store.read(lineup, move |words| {
+        let Some(words) = words else { return Decision::Reject(question.unreserved(&Reserved::Unavailable)) };
         let choices = &reservation.choices;
         match select(choices, words_of(choices, &words), now) {
             Ok((at, lacks)) => {
@@ -96,6 +97,7 @@ pub(super) fn hint<'a, S: Store>(
     }
     let lineup = joined(choices.iter().map(|choice| &choice.terms.lineup));
     shared.store.read(lineup, move |words| {
+        let Some(words) = words else { return refusal };
         let word = words_of(&choices, &words);
         for (at, choice) in choices.iter().enumerate() {
             if select(std::slice::from_ref(choice), |_, limit| word(at, limit), now).is_ok() {
@@ -110,6 +112,10 @@ pub(super) fn hint<'a, S: Store>(
 pub struct Snapshot {
     /// By tenant and model.
     pub models: BTreeMap<(Arc<str>, Arc<str>), Arc<Tally>>,
+    /// By lane; refusals before a lane was found are not among them.
+    pub lanes: BTreeMap<Arc<str>, Arc<Tally>>,
+    /// Refusals that belong to no tenant and model of the policy.
+    pub strangers: Arc<Tally>,
     /// Requests waiting, by tenant.
     pub waiting_tenants: BTreeMap<Arc<str>, Arc<Waiting>>,
     /// Requests waiting, by lane.
@@ -122,13 +128,17 @@ impl<S: Store> Gate<S> {
         let tallies = &self.shared().tallies;
         Snapshot {
             models: tallies.models.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
+            lanes: tallies.by_lane.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
+            strangers: tallies.strangers.clone(),
             waiting_tenants: tallies.tenants.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
             waiting_lanes: tallies.lanes.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
         }
     }
 
-    /// The state of every limit that applies to a principal, over all models that its tenant names, widest scope first.
-    /// Limits of scopes that other tenants share are left out unless `operator` asks for them.
+    /// The state of every limit that applies to a principal, over all models that its tenant names (and those that it
+    /// does not, where it may use any), widest scope first.
+    /// Limits of scopes that other tenants share are left out unless `operator` asks for them. Empty for a tenant that
+    /// the policy does not name, and while the store does not answer.
     pub fn balances(&self, who: &Principal, operator: bool) -> S::Answer<'_, Vec<Balance>> {
         let shared = self.shared();
         let now = shared.clock.now();
@@ -141,7 +151,7 @@ impl<S: Store> Gate<S> {
             let terms = rosters.iter().flat_map(|roster| roster.terms.iter());
             let mut seen = std::collections::HashSet::new();
             let mut balances = Vec::new();
-            for ((bound, term), word) in lineup.limits().iter().zip(terms).zip(words) {
+            for ((bound, term), word) in lineup.limits().iter().zip(terms).zip(words.unwrap_or_default()) {
                 let fresh = seen.insert((bound.scope.clone(), bound.limit.clone()));
                 if !fresh || term.shared && !operator {
                     continue;
@@ -156,8 +166,14 @@ impl<S: Store> Gate<S> {
 
 fn rosters<S: Store>(shared: &Shared<S>, wiring: &Wiring, who: &Principal, now: Now) -> Vec<Arc<Roster>> {
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
-    let models = models_of(tenant);
     let Shared { store, tallies, keyring, .. } = shared;
+    let mut models = models_of(tenant);
+    if tenant.any_model.is_some() {
+        models.push(ANY_MODEL.into());
+        // A key that may use some models only has no `*`.
+        let line = who.key().map(|key| keyring.line(tenant, key)).unwrap_or_default();
+        models.extend(line.iter().filter_map(|key| key.models.as_ref()).flatten().cloned());
+    }
     let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, now));
     rosters.filter_map(Result::ok).collect()
 }

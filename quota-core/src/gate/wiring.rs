@@ -22,7 +22,7 @@ use crate::time::{Calendar, Now, Period};
 use crate::units::Meter;
 
 /// The name of a model's group where the policy does not name the model.
-const ANY_MODEL: &str = "*";
+pub(super) const ANY_MODEL: &str = "*";
 
 /// Rosters remembered before the oldest revision of them all is forgotten at once.
 const MAX_ROSTERS: usize = 1 << 18;
@@ -36,13 +36,20 @@ pub(super) struct Tallies {
     pub(super) tenants: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
     /// Waiting requests by lane.
     pub(super) lanes: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
+    /// By lane.
+    pub(super) by_lane: papaya::HashMap<Arc<str>, Arc<Tally>, ahash::RandomState>,
     /// Refusals that belong to no tenant and model of the policy.
-    pub(super) strangers: Tally,
+    pub(super) strangers: Arc<Tally>,
 }
 
 impl Tallies {
     pub(super) fn model(&self, tenant: &Arc<str>, group: &Arc<str>) -> Arc<Tally> {
         self.models.pin().get_or_insert_with((tenant.clone(), group.clone()), Arc::default).clone()
+    }
+
+    /// Counts in a lane's tally. Lanes are the policy's, so there are few.
+    pub(super) fn in_lane(&self, lane: &Arc<str>, count: impl FnOnce(&Tally)) {
+        count(self.by_lane.pin().get_or_insert_with(lane.clone(), Arc::default));
     }
 
     /// The tally of a lease's tenant and model, if there is one.

@@ -1,22 +1,34 @@
 //! Replay: the balances that a journal adds up to.
 //!
-//! Floor 2. Invariant: replaying every entry since the beginning gives the amounts that the live accounts show.
+//! Floor 2. Invariant: replaying every entry since the beginning gives the amounts that the live accounts show, also
+//! where the entries of different threads were written in another order than they happened in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{Entry, Event, Journal};
 use crate::account::Bound;
-use crate::lease::{Hold, Record};
-use crate::meter::{At, Rule};
+use crate::lease::{Hold, LeaseId, Record, State};
+use crate::meter::{At, Budget, Rule};
+use crate::policy::plan::Window;
 use crate::time::{Now, Period};
 
 /// The words that a journal adds up to, by scope and limit.
 #[derive(Debug, Default)]
 pub struct Replayed {
     words: BTreeMap<(Arc<str>, Arc<str>), (Rule, u64)>,
+    leases: HashMap<LeaseId, Seen>,
     /// Entries that were no longer there; what they did is missing from the words.
     pub missing: u64,
+}
+
+/// What has been replayed of one lease.
+#[derive(Debug, Default)]
+struct Seen {
+    /// What each of its holds stands at, in the order of the holds.
+    amounts: Vec<u64>,
+    /// How far its life has come: held, unresolved, closed.
+    stage: u8,
 }
 
 impl Replayed {
@@ -40,57 +52,63 @@ impl Replayed {
         &mut entry.1
     }
 
-    fn take(&mut self, record: &Record, hold: &Hold, now: Now) {
-        let bound = record.limit(hold);
+    fn take(&mut self, bound: &Bound, hold: &Hold, now: Now) {
+        let word = self.word(bound);
+        if let Window::Fixed(_) = &bound.column.window {
+            let bits = bound.column.window.amount_bits().clamp(1, 63);
+            if *word != 0 && Budget::is_past(hold.mark << bits | 1, bits, (*word >> bits) as u32) {
+                // The account has gone on to a later period.
+                return;
+            }
+        }
         // A budget's mark is the number of the period that the hold was taken in.
         let at = At { now, period: Period { number: hold.mark as u32, start: 0, end: u64::MAX } };
-        let word = self.word(bound);
         *word = bound.rule.charge(*word, hold.amount, &at).word;
+    }
+
+    /// Brings a lease to a record of it: takes the holds that no entry has named yet, then corrects what the record
+    /// leaves at another amount. An entry that comes after a later one of the same lease adds nothing.
+    fn bring(&mut self, record: &Record, now: Now) {
+        let mut seen = self.leases.remove(&record.claim.id).unwrap_or_default();
+        let first = record.claim.holds.len();
+        for (nth, hold) in record.holds().enumerate().skip(seen.amounts.len()) {
+            self.take(record.limit(hold), hold, if nth < first { record.claim.at } else { now });
+            seen.amounts.push(hold.amount);
+        }
+        let stage = match record.state {
+            State::Held => 0,
+            State::Unresolved(_) => 1,
+            State::Settled(_) | State::Cancelled(_) => 2,
+        };
+        if stage > seen.stage {
+            seen.stage = stage;
+            let at = At { now, period: Period::default() };
+            for ((hold, to), amount) in record.standing().zip(&mut seen.amounts) {
+                if to != *amount {
+                    let bound = record.limit(hold);
+                    let word = self.word(bound);
+                    *word = bound.rule.correct(*word, hold.mark, *amount, to, &at);
+                    *amount = to;
+                }
+            }
+        }
+        self.leases.insert(record.claim.id, seen);
     }
 
     fn apply(&mut self, entry: &Entry) {
         match &entry.event {
-            Event::Admitted(record) => {
-                for hold in &record.claim.holds {
-                    self.take(record, hold, record.claim.at);
-                }
-            }
-            Event::Extended(record) => {
-                let last = last_extension(record);
-                for hold in last {
-                    self.take(record, hold, entry.at);
-                }
-            }
-            Event::Ended(record) => {
-                let at = At { now: entry.at, period: Period::default() };
-                for (hold, to) in record.corrections() {
-                    let Some(to) = to else { continue };
-                    let bound = record.limit(hold);
-                    let word = self.word(bound);
-                    *word = bound.rule.correct(*word, hold.mark, hold.amount, to, &at);
-                }
-            }
+            Event::Admitted(record) | Event::Extended(record) | Event::Ended(record) => self.bring(record, entry.at),
             // No other event moves an account.
             _ => {}
         }
     }
 }
 
-/// The holds that the last extension added: from the last place where the limits' order starts over.
-fn last_extension(record: &Record) -> &[Hold] {
-    let mut from = 0;
-    for at in 1..record.more.len() {
-        if record.more[at].limit <= record.more[at - 1].limit {
-            from = at;
-        }
-    }
-    &record.more[from..]
-}
-
 /// Adds up a journal.
 ///
 /// Budgets and gauges come out exact in any order; a rate comes out exact if no two of its operations were written in
 /// another order than they happened in, which only operations of different threads within some nanoseconds can be.
+/// Memory: the leases and limits that the journal names.
 pub fn replay(journal: &dyn Journal) -> Replayed {
     let mut replayed = Replayed { missing: journal.dropped(), ..Replayed::default() };
     journal.scan(&mut |entry| {

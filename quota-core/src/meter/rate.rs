@@ -1,6 +1,7 @@
 //! The rate: a token bucket kept as its theoretical arrival time, in nanoseconds of the engine's clock.
 //!
-//! Floor 1. Invariant: at any moment, what was taken and not given back is at most burst + elapsed × amount / period.
+//! Floor 1. Invariant: at any moment, what was taken and not given back is at most burst + elapsed × amount / period,
+//! to within a 64th of a unit.
 
 use std::time::Duration;
 
@@ -43,6 +44,19 @@ impl Rate {
         }
     }
 
+    /// The moment up to which takings may fill the bucket, seen from `now`.
+    ///
+    /// Costs are rounded up, so where a unit is no whole number of nanoseconds, `burst` single takings come to some
+    /// nanoseconds more than one taking of `burst`. That much is let pass, for a thousand full buckets in a row, and
+    /// never more than a 64th of a unit.
+    fn latest(&self, now: u64) -> u64 {
+        let slack = match self.period.checked_rem(self.amount) {
+            None | Some(0) => 0,
+            Some(_) => self.burst.saturating_mul(1024).min(self.cost(1) / 64),
+        };
+        now.saturating_add(self.cost(self.burst)).saturating_add(slack)
+    }
+
     /// The largest number of units whose cost is at most `time`.
     fn units(&self, time: u64) -> u64 {
         let wide = time as u128 * self.amount as u128 / self.period.max(1) as u128;
@@ -57,7 +71,7 @@ impl Rate {
             return Err(Wait::Never);
         }
         let end = word.max(now).saturating_add(self.cost(n));
-        let latest = now.saturating_add(self.cost(self.burst));
+        let latest = self.latest(now);
         if end <= latest {
             Ok(Taken { word: end, mark: end })
         } else {
@@ -68,10 +82,14 @@ impl Rate {
     /// In shadow the bucket stays empty while demand is above the rate; it does not run up a debt that a limit which
     /// had been enforced would never have seen.
     pub(super) fn charge(&self, word: u64, n: u64, now: u64) -> Taken {
-        let end = word.max(now).saturating_add(self.cost(n));
+        let start = word.max(now);
+        let end = start.saturating_add(self.cost(n));
         let empty = now.saturating_add(self.cost(self.burst)).max(word);
-        let word = end.min(empty);
-        Taken { word, mark: word }
+        if end <= empty {
+            return Taken { word: end, mark: end };
+        }
+        // Only what was taken may be given back.
+        Taken { word: empty, mark: now.saturating_add(empty - start) }
     }
 
     /// A hold is refilled by time whether it is used or not, so only its part that still lies ahead (`mark` is where
@@ -88,7 +106,7 @@ impl Rate {
 
     pub(super) fn read(&self, word: u64, now: u64) -> Reading {
         let burst = self.burst();
-        let latest = now.saturating_add(self.cost(burst));
+        let latest = self.latest(now);
         let start = word.max(now);
         let (used, remaining) = if burst == 0 {
             (0, 0)
@@ -148,6 +166,25 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_that_is_no_whole_number_of_nanoseconds_is_still_a_unit() {
+        for (amount, period) in [(7, 60), (90, 60), (3, 1), (700, 60), (7_000, 60), (999, 1)] {
+            let rate = Rate::new(amount, period * SECOND, amount);
+            let mut word = 0;
+            // The bucket is full again after exactly a period, and again after the next.
+            for now in (0..10).map(|round| (1000 + round * period) * SECOND) {
+                for taken in 0..amount {
+                    assert_eq!(rate.read(word, now).remaining, amount - taken, "{amount} per {period} s");
+                    word = rate.take(word, 1, now).unwrap().word;
+                }
+                assert_eq!(rate.read(word, now).used, amount);
+                assert!(rate.take(word, 1, now).is_err(), "{amount} per {period} s: one more");
+                let debt = rate.correct(word, word, 1, 3, now);
+                assert_eq!(rate.read(debt, now).used, amount + 2, "{amount} per {period} s: debt");
+            }
+        }
+    }
+
+    #[test]
     fn correction_gives_back_only_what_lies_ahead() {
         let rate = Rate::new(60, 60 * SECOND, 60);
         let now = 1000 * SECOND;
@@ -173,6 +210,9 @@ mod tests {
             word = rate.charge(word, 1, 1000 * SECOND).word;
         }
         assert_eq!(word, 1010 * SECOND);
+        // The eleventh took nothing, so undoing it gives nothing back.
+        let eleventh = rate.charge(word, 1, 1000 * SECOND);
+        assert_eq!(rate.correct(eleventh.word, eleventh.mark, 1, 0, 1000 * SECOND), word);
     }
 
     /// The obvious bucket: a level in exact fractions of a unit (numerator over `period`).

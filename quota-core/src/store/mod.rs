@@ -159,7 +159,8 @@ pub enum Name {
 /// A store at hand does so before it returns, and its [`Answer`](Store::Answer) is the result itself; a store that has
 /// to be awaited returns a future of it. What is decided before and after the trip is therefore written once.
 ///
-/// Every operation may be repeated under the same lease or request id when nobody knows whether it arrived.
+/// Every operation may be repeated under the same lease or request id when nobody knows whether it arrived. The second
+/// time changes nothing, but for [`extend`](Store::extend): a raise that arrived twice holds twice, until the lease ends.
 pub trait Store: Send + Sync + Sized + 'static {
     /// A result at hand (`T`), or a future of it.
     type Answer<'a, T: Send + 'a>;
@@ -234,11 +235,12 @@ pub trait Store: Send + Sync + Sized + 'static {
         then: impl FnOnce(bool) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 
-    /// The words of a lineup's accounts, in its order; 0 for an account that was at rest and has been dropped.
+    /// The words of a lineup's accounts, in its order; 0 for an account that was at rest and has been dropped. `None` if
+    /// the store does not answer.
     fn read<'a, T: Send + 'a>(
         &'a self,
         lineup: Arc<Lineup>,
-        then: impl FnOnce(SmallVec<[u64; 8]>) -> T + Send + 'a,
+        then: impl FnOnce(Option<SmallVec<[u64; 8]>>) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 
     /// The lease as it stands.

@@ -2,8 +2,47 @@
 //!
 //! Floor 1. Invariant: the input total is the sum of the three; thinking is inside the output.
 
+use serde_json::{Map, Value};
+
 use super::Usage;
 use super::report::{Counts, Split, Unusable};
+use super::wire::Wire;
+
+/// Messages: the input is in `message_start`, the output in `message_delta`.
+pub(super) const WIRE: Wire = Wire { visible: &[b"text", b"partial_json", b"thinking"], closes, ..Wire::SSE };
+
+/// The fields of a usage that are kept from event to event.
+const FIELDS: [&str; 9] = [
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "cache_creation",
+    "output_tokens_details",
+    "server_tool_use",
+    "iterations",
+    "service_tier",
+];
+
+/// Puts an event's usage over the one so far: the last value of every field counts, also where it is smaller.
+pub(super) fn overwrite(so_far: &mut Map<String, Value>, event: &mut Value) {
+    let holder = match event.get("message") {
+        Some(_) => &mut event["message"],
+        None => event,
+    };
+    let Some(Value::Object(usage)) = holder.get_mut("usage") else {
+        return;
+    };
+    for field in FIELDS {
+        if let Some(value) = usage.remove(field).filter(|value| !value.is_null()) {
+            so_far.insert(field.to_owned(), value);
+        }
+    }
+}
+
+fn closes(event: &Value) -> bool {
+    event.get("delta").is_some_and(|delta| !delta["stop_reason"].is_null())
+}
 
 /// Messages: `input_tokens`, `cache_read_input_tokens`, `cache_creation_input_tokens`, `output_tokens`.
 ///

@@ -24,6 +24,10 @@ impl Usage {
             requests,
             audio_millis,
             web_searches,
+            search_units,
+            pages,
+            images,
+            provider_cost,
             service_tier,
             input_missing,
             anomalies: _, // How a report was read, not what it says.
@@ -44,21 +48,31 @@ impl Usage {
             ("requests", *requests, other.requests),
             ("audio_millis", *audio_millis, other.audio_millis),
             ("web_searches", *web_searches, other.web_searches),
+            ("search_units", *search_units, other.search_units),
+            ("pages", *pages, other.pages),
+            ("images", *images, other.images),
             ("input_missing", *input_missing as u64, other.input_missing as u64),
         ];
         let count = counts.into_iter().find(|(_, first, second)| first != second);
-        let tier = || {
-            let show = |tier: &Option<String>| tier.clone().unwrap_or_else(|| "none".into());
-            (service_tier != &other.service_tier)
-                .then(|| ("service_tier", show(service_tier), show(&other.service_tier)))
-        };
-        count.map(|(name, first, second)| (name, first.to_string(), second.to_string())).or_else(tier)
+        let cost = || differ("provider_cost", provider_cost, &other.provider_cost);
+        let tier = || differ("service_tier", service_tier, &other.service_tier);
+        count.map(|(name, first, second)| (name, first.to_string(), second.to_string())).or_else(cost).or_else(tier)
     }
+}
+
+fn differ<T: PartialEq + ToString>(
+    name: &'static str,
+    first: &Option<T>,
+    second: &Option<T>,
+) -> Option<(&'static str, String, String)> {
+    let show = |value: &Option<T>| value.as_ref().map_or_else(|| "none".into(), T::to_string);
+    (first != second).then(|| (name, show(first), show(second)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::Pico;
 
     #[test]
     fn names_the_first_field_that_differs() {
@@ -66,6 +80,8 @@ mod tests {
         assert_eq!(first.first_difference(&first.clone()), None);
         let other = Usage { output_text: 6, web_searches: 1, ..first.clone() };
         assert_eq!(first.first_difference(&other), Some(("output_text", "5".into(), "6".into())));
+        let cost = Usage { provider_cost: Some(Pico(2_500_000_000)), ..first.clone() };
+        assert_eq!(first.first_difference(&cost), Some(("provider_cost", "none".into(), "0.0025".into())));
         let tier = Usage { service_tier: Some("flex".into()), ..first.clone() };
         assert_eq!(first.first_difference(&tier), Some(("service_tier", "none".into(), "flex".into())));
     }

@@ -2,8 +2,22 @@
 //!
 //! Floor 1. Invariant: the parts add up to `totalTokenCount`, which also tells whether thoughts were counted inside.
 
+use serde_json::Value;
+
 use super::Usage;
 use super::report::{Counts, Split, Unusable};
+use super::wire::Wire;
+
+/// `streamGenerateContent` with `alt=sse`: every event may have the usage so far.
+pub(super) const WIRE: Wire =
+    Wire { visible: &[b"text"], usage: &[b"usageMetadata", b"finishReason"], closes, ..Wire::SSE };
+
+/// A candidate that ends, or a prompt that was blocked.
+fn closes(event: &Value) -> bool {
+    let candidates = event.get("candidates").and_then(Value::as_array);
+    let ends = candidates.into_iter().flatten().any(|candidate| !candidate["finishReason"].is_null());
+    ends || event.get("promptFeedback").is_some_and(|feedback| !feedback["blockReason"].is_null())
+}
 
 /// The names by one of which the dialect is known.
 pub(super) const NAMES: [&str; 8] = [

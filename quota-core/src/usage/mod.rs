@@ -3,19 +3,32 @@
 //! Floor 1. Invariant: every field counts things that are in no other field; a missing number is never zero.
 
 mod anthropic;
+mod bedrock;
+mod cohere;
 mod detect;
 mod difference;
 mod gemini;
+mod glance;
+mod llama_cpp;
+mod ollama;
 mod openai;
 pub mod outcome;
+mod provider_cost;
 mod report;
+mod sse;
+pub mod stream;
+mod strip;
+pub mod upstream;
+mod wire;
+mod xai;
 
 use serde_json::Value;
 
-use crate::units::{Amounts, Meter, Usd};
+use crate::units::{Amounts, Meter, Pico, Usd};
 
 pub use outcome::{Outcome, outcome_of};
 pub use report::Unusable;
+pub use stream::{StreamEnd, StreamReader};
 
 /// The manner in which a provider reports usage. It belongs to the wire format, not to the model's vendor: a Claude
 /// behind an endpoint in OpenAI's format reports in OpenAI's manner.
@@ -25,7 +38,8 @@ pub enum Dialect {
     /// Whichever the object's names say; an object whose names can be read in two ways that differ is refused.
     #[default]
     Auto,
-    /// OpenAI's chat completions and completions, and the many providers that copy them.
+    /// OpenAI's chat completions and completions, and the many that copy them: Azure, DeepSeek, Groq, LiteLLM, Mistral,
+    /// OpenRouter, SGLang, TGI, vLLM and others.
     OpenAiChat,
     /// OpenAI's Responses, realtime, images and transcriptions.
     OpenAiResponses,
@@ -35,17 +49,32 @@ pub enum Dialect {
     AnthropicMessages,
     /// Gemini's `generateContent`, by the Developer API or Vertex.
     Gemini,
+    /// Amazon Bedrock's Converse.
+    BedrockConverse,
+    /// Cohere's chat, embed and rerank.
+    Cohere,
+    /// xAI's chat completions and its gRPC messages: thinking stands outside the completion.
+    Xai,
+    /// llama.cpp's `timings`; where an answer has a `usage` too, as [`OpenAiChat`](Dialect::OpenAiChat).
+    LlamaCpp,
+    /// Ollama's own API, whose streams are lines of JSON.
+    Ollama,
 }
 
 impl Dialect {
     /// Every dialect.
-    pub const ALL: [Dialect; 6] = [
+    pub const ALL: [Dialect; 11] = [
         Dialect::Auto,
         Dialect::OpenAiChat,
         Dialect::OpenAiResponses,
         Dialect::OpenAiEmbeddings,
         Dialect::AnthropicMessages,
         Dialect::Gemini,
+        Dialect::BedrockConverse,
+        Dialect::Cohere,
+        Dialect::Xai,
+        Dialect::LlamaCpp,
+        Dialect::Ollama,
     ];
 
     /// The name in vectors and in other languages.
@@ -57,6 +86,11 @@ impl Dialect {
             Dialect::OpenAiEmbeddings => "openai_embeddings",
             Dialect::AnthropicMessages => "anthropic_messages",
             Dialect::Gemini => "gemini",
+            Dialect::BedrockConverse => "bedrock_converse",
+            Dialect::Cohere => "cohere",
+            Dialect::Xai => "xai",
+            Dialect::LlamaCpp => "llama_cpp",
+            Dialect::Ollama => "ollama",
         }
     }
 
@@ -99,8 +133,16 @@ pub struct Usage {
     pub requests: u64,
     /// Milliseconds of audio, where the call is priced by time.
     pub audio_millis: u64,
-    /// Searches that the provider bills by the call.
+    /// Searches that the provider bills by the call, or sources that it bills by the source.
     pub web_searches: u64,
+    /// Rerank searches, each over up to a hundred documents.
+    pub search_units: u64,
+    /// Pages of documents.
+    pub pages: u64,
+    /// Pictures, where the call is priced by the picture.
+    pub images: u64,
+    /// What the provider itself says that the call cost, beside what prices make of the counts.
+    pub provider_cost: Option<Pico>,
     /// The service tier that served the call, as the provider names it.
     pub service_tier: Option<String>,
     /// Whether the input side is missing from the report: [`or_input`](Usage::or_input) puts the reserved estimate there.
@@ -133,13 +175,19 @@ impl Usage {
             Dialect::OpenAiEmbeddings => openai::embeddings(&found.counts),
             Dialect::AnthropicMessages => anthropic::messages(&found.counts),
             Dialect::Gemini => gemini::generate_content(&found.counts),
+            Dialect::BedrockConverse => bedrock::converse(&found.counts),
+            Dialect::Cohere => cohere::billed(&found.counts),
+            Dialect::Xai => xai::chat(&found.counts),
+            Dialect::LlamaCpp => llama_cpp::timings(&found.counts),
+            Dialect::Ollama => ollama::generate(&found.counts),
         }?;
         // Searches of the Responses API stand beside the usage object.
         let searches = found.beside.inner("tool_usage")?.inner("web_search")?.may("num_requests")?.unwrap_or(0);
         usage.web_searches = usage.web_searches.saturating_add(searches);
-        if usage.total() == 0 && usage.audio_millis == 0 && usage.web_searches == 0 {
+        if usage.is_nothing() {
             return Err(Unusable::AllZero);
         }
+        provider_cost::read(&found.counts, &mut usage);
         usage.requests = 1;
         usage.input_missing = usage.input_total() == 0 && usage.output_total() > 0;
         usage.service_tier = usage.service_tier.take().or_else(|| found.service_tier());
@@ -150,6 +198,12 @@ impl Usage {
     /// request.
     pub fn not_run() -> Usage {
         Usage::default()
+    }
+
+    /// Whether every count but that of requests is zero.
+    fn is_nothing(&self) -> bool {
+        let units = [self.audio_millis, self.web_searches, self.search_units, self.pages, self.images];
+        self.total() == 0 && units == [0; 5]
     }
 
     /// Input tokens, cached ones included.
@@ -184,7 +238,8 @@ impl Usage {
         self
     }
 
-    /// Adds another call's usage: field by field, the other's service tier only where this one has none.
+    /// Adds another call's usage: field by field, the other's service tier only where this one has none. The sum of what
+    /// the provider says is known only if both are.
     pub fn add(&mut self, other: &Usage) {
         for (mine, theirs) in [
             (&mut self.input_uncached, other.input_uncached),
@@ -202,9 +257,14 @@ impl Usage {
             (&mut self.requests, other.requests),
             (&mut self.audio_millis, other.audio_millis),
             (&mut self.web_searches, other.web_searches),
+            (&mut self.search_units, other.search_units),
+            (&mut self.pages, other.pages),
+            (&mut self.images, other.images),
         ] {
             *mine = mine.saturating_add(theirs);
         }
+        let costs = self.provider_cost.zip(other.provider_cost);
+        self.provider_cost = costs.map(|(mine, theirs)| Pico(mine.0.saturating_add(theirs.0)));
         self.service_tier = self.service_tier.take().or_else(|| other.service_tier.clone());
         self.input_missing |= other.input_missing;
         self.anomalies = self.anomalies.saturating_add(other.anomalies);
@@ -232,7 +292,7 @@ mod tests {
 
     use super::*;
 
-    const KEYS: [&str; 28] = [
+    const KEYS: [&str; 48] = [
         "usage",
         "usageMetadata",
         "response",
@@ -261,6 +321,26 @@ mod tests {
         "thoughtsTokenCount",
         "promptTokensDetails",
         "seconds",
+        "meta",
+        "billed_units",
+        "tokens",
+        "search_units",
+        "inputTokens",
+        "outputTokens",
+        "cacheReadInputTokens",
+        "cacheDetails",
+        "ttl",
+        "timings",
+        "prompt_n",
+        "predicted_n",
+        "cache_n",
+        "prompt_eval_count",
+        "eval_count",
+        "done",
+        "cost",
+        "cost_in_usd_ticks",
+        "prompt_text_tokens",
+        "prompt_audio_seconds",
     ];
 
     fn report() -> impl Strategy<Value = Value> {
@@ -286,7 +366,7 @@ mod tests {
         fn any_report_is_read_or_refused(report in report()) {
             for dialect in Dialect::ALL {
                 if let Ok(usage) = Usage::read(dialect, &report) {
-                    prop_assert!(usage.total() > 0 || usage.audio_millis > 0 || usage.web_searches > 0);
+                    prop_assert!(!usage.is_nothing());
                     prop_assert_eq!(usage.requests, 1);
                 }
                 for status in [None, Some(200), Some(429), Some(500)] {

@@ -4,13 +4,13 @@
 
 use serde_json::{Map, Value};
 
-use crate::units::{MAX_AMOUNT, parse_decimal_rounded};
+use crate::units::{MAX_AMOUNT, Pico, parse_decimal_rounded};
 
 /// The longest service tier's name that is kept, in bytes.
 const MAX_TIER: usize = 64;
 
 /// The keys by one of which a bare usage object is known.
-const COUNT_KEYS: [&str; 16] = [
+const COUNT_KEYS: [&str; 26] = [
     "prompt_tokens",
     "completion_tokens",
     "total_tokens",
@@ -27,7 +27,23 @@ const COUNT_KEYS: [&str; 16] = [
     "candidates_token_count",
     "response_token_count",
     "total_token_count",
+    "inputTokens",
+    "outputTokens",
+    "totalTokens",
+    "billed_units",
+    "prompt_eval_count",
+    "eval_count",
+    "prompt_n",
+    "predicted_n",
+    "prompt_text_tokens",
+    "cached_prompt_text_tokens",
 ];
+
+/// What holds a usage object in an answer or a stream's event, after the answer itself.
+const HOLDERS: [&str; 5] = ["response", "message", "x_groq", "metadata", "delta"];
+
+/// What a usage object is called; the second row where there is none of the first.
+const NAMES: [&[&str]; 2] = [&["usage", "usageMetadata", "usage_metadata"], &["meta", "meta_info", "timings"]];
 
 /// Why a report cannot be charged as it stands. Nothing is refunded for one: the reservation stays charged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +63,9 @@ pub enum Unusable {
         /// What it holds: a number as it is, else the kind of thing.
         found: String,
     },
+    /// A stream ended before its usage was final.
+    #[error("the stream ended before its usage was final")]
+    Unfinished,
     /// The object's names can be read in two ways that differ.
     #[error("the usage can be read in two ways that differ: {one} or {other} tokens")]
     Ambiguous {
@@ -64,6 +83,7 @@ impl Unusable {
             Unusable::Missing => "usage_missing",
             Unusable::AllZero => "usage_all_zero",
             Unusable::Malformed { .. } => "usage_malformed",
+            Unusable::Unfinished => "usage_unfinished",
             Unusable::Ambiguous { .. } => "usage_ambiguous",
         }
     }
@@ -78,29 +98,34 @@ pub(super) struct Found<'a> {
 impl Found<'_> {
     /// The service tier that the usage object names, or else the answer.
     pub(super) fn service_tier(&self) -> Option<String> {
-        self.counts.text("service_tier").or_else(|| self.beside.text("service_tier")).map(str::to_owned)
+        let tier = self.counts.text("service_tier").or_else(|| self.beside.text("service_tier"));
+        let bedrock = || self.beside.inner("serviceTier").ok()?.text("type");
+        tier.or_else(bedrock).map(str::to_owned)
     }
 }
 
 /// Finds the usage object: the value itself, or where an answer or a stream's event has it.
 pub(super) fn locate(value: &Value) -> Result<Found<'_>, Unusable> {
     let top = value.as_object().ok_or(Unusable::Missing)?;
-    let nested = ["response", "message", "x_groq"].into_iter().filter_map(|key| top.get(key)?.as_object());
-    for holder in std::iter::once(top).chain(nested) {
-        for key in ["usage", "usageMetadata", "usage_metadata"] {
-            match holder.get(key) {
-                None | Some(Value::Null) => {}
-                Some(Value::Object(usage)) => {
-                    return Ok(Found { counts: Counts::top(usage), beside: Counts::top(holder) });
+    let nested = || HOLDERS.into_iter().filter_map(|key| top.get(key)?.as_object());
+    let bare = COUNT_KEYS.iter().any(|key| top.contains_key(*key));
+    for (names, first) in NAMES.into_iter().zip([true, false]) {
+        for holder in std::iter::once(top).chain(nested()) {
+            for key in names {
+                match holder.get(*key) {
+                    Some(Value::Object(usage)) => {
+                        return Ok(Found { counts: Counts::top(usage), beside: Counts::top(holder) });
+                    }
+                    Some(other) if first && !other.is_null() => return Err(malformed("", key, other)),
+                    _ => {}
                 }
-                Some(other) => return Err(malformed("", key, other)),
             }
         }
+        if bare {
+            return Ok(Found { counts: Counts::top(top), beside: Counts::top(top) });
+        }
     }
-    match COUNT_KEYS.iter().any(|key| top.contains_key(*key)) {
-        true => Ok(Found { counts: Counts::top(top), beside: Counts::top(top) }),
-        false => Err(Unusable::Missing),
-    }
+    Err(Unusable::Missing)
 }
 
 /// The counts of one object.
@@ -149,12 +174,17 @@ impl<'a> Counts<'a> {
 
     /// A span in seconds, whole or not, as milliseconds; at least one for a span that is not zero.
     pub(super) fn millis(&self, field: &'static str) -> Result<u64, Unusable> {
+        self.may_millis(field)?.ok_or_else(|| malformed(self.path, field, &Value::Null))
+    }
+
+    /// The same, where it may be left out.
+    pub(super) fn may_millis(&self, field: &'static str) -> Result<Option<u64>, Unusable> {
         let Some(value) = self.get(field) else {
-            return Err(malformed(self.path, field, &Value::Null));
+            return Ok(None);
         };
         let parsed = value.as_number().and_then(|number| parse_decimal_rounded(&number.to_string(), 3).ok());
         match parsed {
-            Some((millis, rounded)) if millis <= MAX_AMOUNT as u128 => Ok((millis as u64).max(rounded as u64)),
+            Some((millis, rounded)) if millis <= MAX_AMOUNT as u128 => Ok(Some((millis as u64).max(rounded as u64))),
             _ => Err(malformed(self.path, field, value)),
         }
     }
@@ -179,6 +209,19 @@ impl<'a> Counts<'a> {
             other => Err(malformed(self.path, field, other)),
         };
         items.iter().map(object).collect()
+    }
+
+    /// Money in units of 10^-`scale` USD, finer parts rounded; `None` if it is not a sum of at most [`MAX_AMOUNT`] units
+    /// of 1e-8 USD.
+    pub(super) fn money(&self, field: &str, scale: u32) -> Option<Pico> {
+        let number = self.get(field)?.as_number()?.to_string();
+        let (pico, _) = parse_decimal_rounded(&number, 12 - scale).ok()?;
+        (pico <= MAX_AMOUNT as u128 * 10_000).then_some(Pico(pico))
+    }
+
+    /// Whether the field is `true`.
+    pub(super) fn says(&self, field: &str) -> bool {
+        self.get(field).and_then(Value::as_bool) == Some(true)
     }
 
     /// A short text; anything else is as good as absent.

@@ -3,12 +3,16 @@
 //! The runners are thin, so that other languages run the same files. A file of a kind without a runner, a case that
 //! no runner counted, or fewer cases than `COUNT` says, fails.
 
+mod calendar;
 mod config;
 mod estimate;
 mod keys;
 mod price;
 mod respond;
+mod scenario;
+mod sse;
 mod tokens;
+mod upstream;
 mod usage;
 
 use std::path::Path;
@@ -16,17 +20,21 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 331;
+const COUNT: usize = 604;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
 const RUNNERS: &[(&str, Runner)] = &[
+    ("calendar", calendar::run),
     ("config", config::run),
     ("estimate", estimate::run),
     ("keys", keys::run),
     ("price", price::run),
     ("respond", respond::run),
+    ("scenario", scenario::run),
+    ("sse", sse::run),
     ("tokens", tokens::run),
+    ("upstream", upstream::run),
     ("usage", usage::run),
 ];
 

@@ -48,7 +48,7 @@ pub fn run(case: &Value) -> Result<(), String> {
 }
 
 /// Every field that is not zero, and the totals.
-fn normalized(usage: &Usage) -> Value {
+pub(crate) fn normalized(usage: &Usage) -> Value {
     let mut fields = Map::new();
     for (name, count) in [
         ("input_uncached", usage.input_uncached),
@@ -65,6 +65,9 @@ fn normalized(usage: &Usage) -> Value {
         ("output_image", usage.output_image),
         ("audio_millis", usage.audio_millis),
         ("web_searches", usage.web_searches),
+        ("search_units", usage.search_units),
+        ("pages", usage.pages),
+        ("images", usage.images),
         ("anomalies", usage.anomalies as u64),
     ] {
         if count > 0 {
@@ -73,6 +76,9 @@ fn normalized(usage: &Usage) -> Value {
     }
     fields.insert("input_total".into(), usage.input_total().into());
     fields.insert("output_total".into(), usage.output_total().into());
+    if let Some(cost) = usage.provider_cost {
+        fields.insert("provider_cost".into(), cost.to_string().into());
+    }
     if let Some(tier) = &usage.service_tier {
         fields.insert("service_tier".into(), tier.as_str().into());
     }

@@ -15,13 +15,18 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(not(feature = "testkit"))]
 use self::row::{Rows, Spare, Words};
+/// The rows by themselves, for their benchmark.
+#[cfg(feature = "testkit")]
+#[doc(hidden)]
+pub use self::row::{Rows, Spare, Words};
 use self::slab::Slab;
 use self::table::Table;
 use self::wheel::{Look, Wheel};
 use super::{AccountsFull, Ask, Choice, Ended, Extended, Lack, Lacks, Name, Reservation, Reserved, Store, Swept};
 use crate::account::{Account, Bound, Column, Lineup, RowSpan};
-use crate::lease::{Cause, Claim, End, EndError, Hold, Holds, LeaseId, Record, State, Step};
+use crate::lease::{Cause, Claim, End, EndError, Hold, Holds, LeaseId, Record, State, Step, Terms};
 use crate::meter::At;
 use crate::time::{Now, Period};
 use crate::units::Amounts;
@@ -97,55 +102,53 @@ impl Memory {
     }
 
     fn reserve_now(&self, reservation: Reservation, now: Now) -> (Reserved, Swept) {
-        let Some(first) = reservation.choices.first() else { return (Reserved::Short(Vec::new()), Vec::new()) };
+        let mut choices = reservation.choices;
+        let Some(first) = choices.first() else { return (Reserved::Short(Vec::new()), Vec::new()) };
         if let Some(answer) = self.known(&first.terms) {
             return (answer, Vec::new());
         }
-        let mut choices = reservation.choices;
-        let mut swept = Vec::new();
-        for look in 0..2 {
-            let mut lacks = Vec::new();
-            for at in 0..choices.len() {
-                match self.try_choice(&mut choices[at], now) {
-                    Ok(holds) => {
-                        let terms = choices.swap_remove(at).terms;
-                        return (self.open_lease(terms, holds, at, lacks, now), swept);
-                    }
-                    Err(Miss::Short(short)) => {
-                        let stop = !choices[at].yields_to_next(&short);
-                        lacks.push(*short);
-                        if stop {
-                            break;
-                        }
-                    }
-                    Err(Miss::Crowded) => return (Reserved::LeasesFull, swept),
-                    Err(Miss::Stale | Miss::Raced(_)) => return (Reserved::AccountsFull, swept),
+        let refused = match self.reserve_once(&mut choices, now) {
+            refused @ (Reserved::Short(_) | Reserved::LeasesFull) => refused,
+            answer => return (answer, Vec::new()),
+        };
+        let swept = self.sweep_now(now, SWEEP_ON_SHORTAGE);
+        if swept.is_empty() {
+            return (refused, swept);
+        }
+        (self.reserve_once(&mut choices, now), swept)
+    }
+
+    fn reserve_once(&self, choices: &mut SmallVec<[Choice; 1]>, now: Now) -> Reserved {
+        let mut lacks = Vec::new();
+        for at in 0..choices.len() {
+            match self.try_choice(&mut choices[at], now) {
+                Ok(holds) => {
+                    let Some(place) = self.slab.place() else {
+                        self.undo(&choices[at].terms.lineup, &holds, now);
+                        return Reserved::LeasesFull;
+                    };
+                    return self.open_lease(place, choices.swap_remove(at).terms, holds, at, lacks, now);
                 }
-            }
-            // A duplicate of this request may have been admitted between the first look and the shortage.
-            if let Some(answer) = self.known(&choices[0].terms) {
-                return (answer, swept);
-            }
-            if look == 0 {
-                swept = self.sweep_now(now, SWEEP_ON_SHORTAGE);
-            }
-            if swept.is_empty() || look == 1 {
-                return (Reserved::Short(lacks), swept);
+                Err(Miss::Short(short)) => {
+                    let stop = !choices[at].yields_to_next(&short);
+                    lacks.push(*short);
+                    if stop {
+                        break;
+                    }
+                }
+                Err(Miss::Crowded) => return Reserved::LeasesFull,
+                Err(Miss::Stale | Miss::Raced(_)) => return Reserved::AccountsFull,
             }
         }
-        (Reserved::Short(Vec::new()), swept)
+        // A duplicate of this request may have been admitted between the first look and the shortage.
+        self.known(&choices[0].terms).unwrap_or(Reserved::Short(lacks))
     }
 
     /// The answer for a request id that is already known.
-    fn known(&self, terms: &crate::lease::Terms) -> Option<Reserved> {
+    fn known(&self, terms: &Terms) -> Option<Reserved> {
         let request_id = terms.request_id.as_ref()?;
         let id = self.requests.pin().get(request_id).copied()?;
-        let record = self.slab.get(id)?;
-        Some(match &record.state {
-            _ if record.claim.terms.principal != terms.principal => Reserved::Foreign,
-            State::Held => Reserved::Open(record),
-            _ => Reserved::Ended(record),
-        })
+        Some(again(self.slab.get(id)?, terms))
     }
 
     fn try_choice(&self, choice: &mut Choice, now: Now) -> Result<Holds, Miss> {
@@ -227,44 +230,47 @@ impl Memory {
 
     fn open_lease(
         &self,
-        terms: crate::lease::Terms,
+        place: slab::Place,
+        terms: Terms,
         holds: Holds,
         choice: usize,
         lacks: Vec<Lacks>,
         now: Now,
     ) -> Reserved {
-        let inserted = match self.slab.insert(|id| Record::held(Claim::new(id, terms.clone(), now, holds.clone()))) {
-            Ok(inserted) => inserted,
-            Err(slab::Full) => {
-                self.undo(&terms.lineup, &holds, now);
-                return Reserved::LeasesFull;
-            }
-        };
+        let inserted = self.slab.insert(place, |id| Record::held(Claim::new(id, terms, now, holds)));
         let record = inserted.record;
-        let requests = self.requests.pin();
         if let Some(forgotten) = inserted.forgotten
             && let Some(request_id) = &forgotten.claim.terms.request_id
         {
-            let _ = requests.remove_if(request_id, |_, id| *id == forgotten.claim.id);
+            let _ = self.requests.pin().remove_if(request_id, |_, id| *id == forgotten.claim.id);
         }
-        if let Some(request_id) = &record.claim.terms.request_id
-            && let Err(taken) = requests.try_insert(request_id.clone(), record.claim.id)
-        {
+        if let Some(first) = self.name(&record) {
             // Another thread has admitted the same request first: this lease never was.
-            let first = *taken.current;
             let never_was = Record { state: State::Cancelled(now), ..(*record).clone() };
             if self.slab.step(&record, Arc::new(never_was)) {
                 self.undo(&record.claim.terms.lineup, &record.claim.holds, now);
             }
-            return match self.slab.get(first) {
-                Some(other) if other.claim.terms.principal != record.claim.terms.principal => Reserved::Foreign,
-                Some(other) if other.state == State::Held => Reserved::Open(other),
-                Some(other) => Reserved::Ended(other),
-                None => Reserved::Foreign,
-            };
+            return again(first, &record.claim.terms);
         }
         self.wheel.file(record.claim.id.slot, record.claim.deadline(), now.mono);
         Reserved::Taken(record, choice, lacks)
+    }
+
+    /// Makes a lease known by its request's id; gives the lease that has that name already, if one does.
+    fn name(&self, record: &Record) -> Option<Arc<Record>> {
+        let request_id = record.claim.terms.request_id.as_ref()?;
+        let requests = self.requests.pin();
+        loop {
+            let first = match requests.try_insert(request_id.clone(), record.claim.id) {
+                Ok(_) => return None,
+                Err(taken) => *taken.current,
+            };
+            if let Some(other) = self.slab.get(first) {
+                return Some(other);
+            }
+            // That lease is forgotten, and whoever took its slot is about to take its name out.
+            let _ = requests.remove_if(request_id, |_, id| *id == first);
+        }
     }
 
     fn undo(&self, lineup: &Lineup, holds: &Holds, now: Now) {
@@ -431,10 +437,18 @@ impl Memory {
             let words = self.rows.read(span.row);
             let here = owned(span, &words).is_ok();
             for bound in &lineup.limits()[span.from as usize..span.to as usize] {
-                out.push(if here { words[bound.account.column as usize] } else { 0 });
+                out.push(if here { words[bound.account.column as usize] } else { self.read_moved(bound) });
             }
         }
         out
+    }
+
+    /// The word of an account whose row was dropped at rest: that of the row which its scope has taken since, if any.
+    fn read_moved(&self, bound: &Bound) -> u64 {
+        let Some(account) = self.table.find(&bound.scope, &bound.column) else { return 0 };
+        let words = self.rows.read(account.row);
+        let still = account.identity.is_some_and(|identity| row::owns(identity, &words));
+        if still { words[account.column as usize] } else { 0 }
     }
 }
 
@@ -451,14 +465,25 @@ fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Hold
         let taken = if bound.shadow {
             bound.rule.charge(*word, amount, &moment)
         } else {
-            let used = bound.rule.read(*word, &moment).used;
-            let lack = |wait| Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }));
+            let lack = |wait| {
+                let used = bound.rule.read(*word, &moment).used;
+                Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }))
+            };
             bound.rule.take(*word, amount, &moment).map_err(lack)?
         };
         *word = taken.word;
         holds.push(Hold { limit, amount, mark: taken.mark, used: bound.rule.read(taken.word, &moment).used });
     }
     Ok(())
+}
+
+/// The answer to a request whose id has a lease.
+fn again(record: Arc<Record>, terms: &Terms) -> Reserved {
+    match &record.state {
+        _ if record.claim.terms.principal != terms.principal => Reserved::Foreign,
+        State::Held => Reserved::Open(record),
+        _ => Reserved::Ended(record),
+    }
 }
 
 fn owned(span: &RowSpan, words: &Words) -> Result<(), Miss> {
@@ -559,9 +584,9 @@ impl Store for Memory {
     fn read<'a, T: Send + 'a>(
         &'a self,
         lineup: Arc<Lineup>,
-        then: impl FnOnce(SmallVec<[u64; 8]>) -> T + Send + 'a,
+        then: impl FnOnce(Option<SmallVec<[u64; 8]>>) -> T + Send + 'a,
     ) -> T {
-        then(self.read_now(&lineup))
+        then(Some(self.read_now(&lineup)))
     }
 
     fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a) -> T {

@@ -13,10 +13,10 @@ use crate::account::Identity;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, thread_hint};
 
 /// Accounts in a row.
-pub(crate) const WIDTH: usize = 7;
+pub const WIDTH: usize = 7;
 
 /// A row's state: word 0 is its identity and pins, the rest its accounts.
-pub(crate) type Words = [u64; WIDTH + 1];
+pub type Words = [u64; WIDTH + 1];
 
 /// Bits of word 0 that count pins: open leases that hold something in the row.
 const PIN_BITS: u32 = Identity::BITS_BELOW;
@@ -67,7 +67,7 @@ const SPARES: u32 = 2;
 struct Buffer([AtomicU64; WIDTH + 1]);
 
 /// All rows of a store.
-pub(crate) struct Rows {
+pub struct Rows {
     /// Layout: version (40 bits) above buffer index (24 bits). Written by the compare-and-swap of `update`, read by all.
     /// The version grows by one with each change, so a header that comes back unchanged means an unchanged row; it
     /// comes round after 2^40 changes of one row while one thread stands still between two instructions.
@@ -79,14 +79,14 @@ pub(crate) struct Rows {
 }
 
 /// A spare buffer that one thread has to itself, until it is handed back by `Rows::release`.
-pub(crate) struct Spare {
+pub struct Spare {
     slot: usize,
     buffer: u32,
 }
 
 impl Rows {
     /// So many rows (at most 2^24 − 256), all of zeros.
-    pub(crate) fn new(rows: u32) -> Rows {
+    pub fn new(rows: u32) -> Rows {
         let rows = rows.min((1 << INDEX_BITS) - SPARES);
         let zeros = || Buffer(std::array::from_fn(|_| AtomicU64::new(0)));
         Rows {
@@ -101,7 +101,7 @@ impl Rows {
     }
 
     /// Takes a spare buffer. Waits only if as many threads as there are spares are changing rows at this moment.
-    pub(crate) fn claim(&self) -> Spare {
+    pub fn claim(&self) -> Spare {
         let backoff = Backoff::new();
         let start = thread_hint();
         let mut tried = 0;
@@ -125,13 +125,13 @@ impl Rows {
     }
 
     /// Hands a spare back.
-    pub(crate) fn release(&self, spare: Spare) {
+    pub fn release(&self, spare: Spare) {
         // ORDERING: release pairs with the acquire in `claim`.
         self.spares[spare.slot].store(spare.buffer, Ordering::Release);
     }
 
     /// The row's words at one moment.
-    pub(crate) fn read(&self, row: u32) -> Words {
+    pub fn read(&self, row: u32) -> Words {
         self.snapshot(row).1
     }
 
@@ -157,12 +157,7 @@ impl Rows {
     /// Changes the whole row by a pure function of its words; `None` from the function leaves the row as it is.
     ///
     /// The function may run several times, each time on a state that the row really had; its last result counts.
-    pub(crate) fn update<R>(
-        &self,
-        spare: &mut Spare,
-        row: u32,
-        mut change: impl FnMut(&mut Words) -> Option<R>,
-    ) -> Option<R> {
+    pub fn update<R>(&self, spare: &mut Spare, row: u32, mut change: impl FnMut(&mut Words) -> Option<R>) -> Option<R> {
         let backoff = Backoff::new();
         loop {
             let (header, words) = self.snapshot(row);

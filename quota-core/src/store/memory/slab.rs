@@ -23,9 +23,8 @@ pub(crate) struct Slab {
     secret: RandomState,
 }
 
-/// As many leases are open as the slab was built for.
-#[derive(Debug)]
-pub(crate) struct Full;
+/// The right to open one lease, which the counter of open leases has been raised for.
+pub(crate) struct Place(());
 
 /// A lease just put in.
 pub(crate) struct Inserted {
@@ -62,39 +61,42 @@ impl Slab {
         LeaseId { slot, generation, tag: self.secret.hash_one((slot, generation)) }
     }
 
-    /// Puts a lease in. `make` is called once with its id, or not at all.
-    pub(crate) fn insert(&self, make: impl FnOnce(LeaseId) -> Record) -> Result<Inserted, Full> {
+    /// The right to open one more lease; `None` where as many are open as the slab was built for.
+    pub(crate) fn place(&self) -> Option<Place> {
         // ORDERING: relaxed; the counter guards only itself. It is raised before the lease is there and lowered after
         // it has gone, so `open` is never below the truth and the bound holds.
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.max_open {
+        let room = self.open.fetch_add(1, Ordering::Relaxed) < self.max_open;
+        if !room {
             self.close();
-            return Err(Full);
         }
+        room.then_some(Place(()))
+    }
+
+    /// Puts a lease in; `make` is called once with its id.
+    pub(crate) fn insert(&self, _place: Place, make: impl FnOnce(LeaseId) -> Record) -> Inserted {
+        let (id, mut before) = self.next_free();
+        let mut record = Arc::new(make(id));
+        while !self.slots[record.claim.id.slot as usize].swap_if(before.as_ref(), record.clone()) {
+            // Somebody a whole round ahead took the slot meanwhile: the next one.
+            let (id, next) = self.next_free();
+            (record, before) = (rename(&record, id), next);
+        }
+        Inserted { record, forgotten: before }
+    }
+
+    /// The next slot in turn without an open lease, as the id of a lease there, and what is in it. There is one for
+    /// whoever has a place: less than half of the slots have open leases.
+    fn next_free(&self) -> (LeaseId, Option<Arc<Record>>) {
         let mask = self.slots.len() as u64 - 1;
-        let mut make = Some(make);
-        let mut made = None;
         loop {
             // ORDERING: relaxed; only that every caller gets another number matters.
             let turn = self.cursor.fetch_add(1, Ordering::Relaxed);
             // An odd factor visits every slot once a round, and spreads neighbours over cache lines.
             let slot = (turn.wrapping_mul(0x9E37_79B1) & mask) as u32;
-            let generation = (turn >> mask.count_ones()) as u32;
-            let cell = &self.slots[slot as usize];
-            let before = cell.load();
-            if before.as_ref().is_some_and(|record| record.is_open()) {
-                continue;
+            let before = self.slots[slot as usize].load();
+            if !before.as_ref().is_some_and(|record| record.is_open()) {
+                return (self.id(slot, (turn >> mask.count_ones()) as u32), before);
             }
-            let id = self.id(slot, generation);
-            let record = match (make.take(), made.take()) {
-                (Some(make), _) => Arc::new(make(id)),
-                (None, Some(record)) => rename(record, id),
-                (None, None) => return Err(Full),
-            };
-            if cell.swap_if(before.as_ref(), record.clone()) {
-                return Ok(Inserted { record, forgotten: before });
-            }
-            // Somebody a whole round ahead took the slot meanwhile: the next one.
-            made = Some(record);
         }
     }
 
@@ -126,7 +128,7 @@ impl Slab {
 }
 
 /// The same record under another id, for the rare insertion that lost its slot.
-fn rename(record: Arc<Record>, id: LeaseId) -> Arc<Record> {
+fn rename(record: &Record, id: LeaseId) -> Arc<Record> {
     let claim = &record.claim;
     let claim = crate::lease::Claim::new(id, claim.terms.clone(), claim.at, claim.holds.clone());
     Arc::new(Record::held(claim))

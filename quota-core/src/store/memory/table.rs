@@ -40,6 +40,13 @@ struct RowOf {
     passing: bool,
 }
 
+impl RowOf {
+    fn account(&self, column: &Column) -> Option<Account> {
+        let place = self.columns.iter().position(|c| c == column)?;
+        Some(Account { row: self.row, column: place as u8 + 1, identity: Some(self.identity) })
+    }
+}
+
 impl Table {
     pub(super) fn new() -> Table {
         Table(Mutex::new(Inner {
@@ -64,6 +71,11 @@ impl Table {
         let mut inner = self.0.lock();
         columns.iter().map(|column| inner.account(rows, scope, column, passing, now)).collect()
     }
+
+    /// The account of a column in a scope, if it has one now.
+    pub(super) fn find(&self, scope: &str, column: &Column) -> Option<Account> {
+        self.0.lock().scopes.get(scope)?.iter().find_map(|of| of.account(column))
+    }
 }
 
 impl Inner {
@@ -75,25 +87,20 @@ impl Inner {
         passing: bool,
         now: Now,
     ) -> Result<Account, AccountsFull> {
-        let here =
-            |of: &RowOf, place: usize| Account { row: of.row, column: place as u8 + 1, identity: Some(of.identity) };
         if let Some(owned) = self.scopes.get_mut(scope) {
-            for of in owned.iter() {
-                if let Some(place) = of.columns.iter().position(|c| c == column) {
-                    return Ok(here(of, place));
-                }
+            if let Some(account) = owned.iter().find_map(|of| of.account(column)) {
+                return Ok(account);
             }
             if let Some(of) = owned.iter_mut().find(|of| of.columns.len() < WIDTH) {
                 of.columns.push(column.clone());
-                return Ok(here(of, of.columns.len() - 1));
+                return Ok(Account { row: of.row, column: of.columns.len() as u8, identity: Some(of.identity) });
             }
         }
         let (row, identity) = self.take_row(rows, passing, now)?;
-        let of = RowOf { row, identity, columns: vec![column.clone()], passing };
-        let account = here(&of, 0);
         self.passing += passing as u32;
+        let of = RowOf { row, identity, columns: vec![column.clone()], passing };
         self.scopes.entry(scope.clone()).or_default().push(of);
-        Ok(account)
+        Ok(Account { row, column: 1, identity: Some(identity) })
     }
 
     fn take_row(&mut self, rows: &Rows, passing: bool, now: Now) -> Result<(u32, Identity), AccountsFull> {

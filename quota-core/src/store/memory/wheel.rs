@@ -6,7 +6,7 @@
 //! A bucket is a bit per slot, so filing is one atomic or, a slot may stand in several buckets, and an old bit does no
 //! harm: whoever looks reads the lease's own deadline. Memory is slots × 64 / 8 bytes, whatever happens.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Buckets, and so ticks that the wheel looks ahead; what lies farther is filed in the last and filed again then.
 const BUCKETS: u64 = 64;
@@ -17,7 +17,11 @@ const TICK_BITS: u32 = 30;
 pub(crate) struct Wheel {
     buckets: Box<[Bucket]>,
     /// The tick up to which all buckets have been looked at; that tick's own bucket is looked at again. Only grows.
+    /// Written by the sweeper, read by `file`.
     swept: AtomicU64,
+    /// 1 while somebody sweeps. Whoever finds it so leaves the work to them: were two to walk one bucket, one could turn
+    /// the wheel past what the other puts back.
+    sweeping: AtomicU32,
 }
 
 struct Bucket {
@@ -41,13 +45,21 @@ impl Wheel {
             bits: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             earliest: AtomicU64::new(u64::MAX),
         };
-        Wheel { buckets: (0..BUCKETS).map(|_| bucket()).collect(), swept: AtomicU64::new(0) }
+        Wheel {
+            buckets: (0..BUCKETS).map(|_| bucket()).collect(),
+            swept: AtomicU64::new(0),
+            sweeping: AtomicU32::new(0),
+        }
     }
 
     /// Files a slot for a deadline.
     pub(crate) fn file(&self, slot: u32, deadline: u64, now: u64) {
-        let (first, last) = (now >> TICK_BITS, (now >> TICK_BITS) + BUCKETS - 1);
-        let mut tick = (deadline >> TICK_BITS).clamp(first, last);
+        self.file_from(now >> TICK_BITS, slot, deadline);
+    }
+
+    /// Files a slot for a deadline, or in the last bucket of the round that begins with a tick.
+    fn file_from(&self, first: u64, slot: u32, deadline: u64) {
+        let mut tick = (deadline >> TICK_BITS).clamp(first, first + BUCKETS - 1);
         loop {
             let bucket = &self.buckets[(tick % BUCKETS) as usize];
             // ORDERING: release pairs with the acquire swap in `sweep`: the sweeper that takes the bit sees the lease.
@@ -64,33 +76,44 @@ impl Wheel {
         }
     }
 
-    /// Looks at the slots whose turn has come, `at_most` of them.
-    pub(crate) fn sweep(&self, now: u64, at_most: usize, mut look: impl FnMut(u32) -> Look) {
+    /// Looks at the slots whose turn has come, `at_most` of them; at none while somebody else does.
+    pub(crate) fn sweep(&self, now: u64, at_most: usize, look: impl FnMut(u32) -> Look) {
+        // ORDERING: acquire pairs with the release below: what the last sweeper put back is seen.
+        if self.sweeping.swap(1, Ordering::Acquire) == 0 {
+            self.sweep_alone(now, at_most, look);
+            // ORDERING: release, see above.
+            self.sweeping.store(0, Ordering::Release);
+        }
+    }
+
+    fn sweep_alone(&self, now: u64, at_most: usize, mut look: impl FnMut(u32) -> Look) {
         let present = now >> TICK_BITS;
-        // ORDERING: acquire pairs with the release below; several sweepers may run, a bit is taken by one of them.
-        let from = self.swept.load(Ordering::Acquire).max(present.saturating_sub(BUCKETS - 1));
+        // ORDERING: relaxed; only sweepers write it, one after the other.
+        let from = self.swept.load(Ordering::Relaxed).max(present.saturating_sub(BUCKETS - 1));
         let mut left = at_most;
         for tick in from..=present {
             // A bucket whose tick is over is emptied whatever its deadlines: those beyond the horizon are filed again.
             let due_by = if tick == present { now } else { u64::MAX - 1 };
-            if !self.sweep_bucket((tick % BUCKETS) as usize, now, due_by, &mut left, &mut look) {
+            if !self.sweep_bucket(tick, now, due_by, &mut left, &mut look) {
                 return;
             }
+            // The wheel turns bucket by bucket: a sweep that stops in one does not begin with those before it next time,
+            // where it would look at the same leases again and get no farther.
+            // ORDERING: release, see `file`. A maximum: a sweep with an older time does not turn the wheel back.
+            self.swept.fetch_max(present.min(tick + 1), Ordering::Release);
         }
-        // ORDERING: release, see `file`. A maximum: a slow sweeper does not turn the wheel back.
-        self.swept.fetch_max(present, Ordering::Release);
     }
 
     /// Whether the bucket was looked at to its end.
     fn sweep_bucket(
         &self,
-        at: usize,
+        tick: u64,
         now: u64,
         due_by: u64,
         left: &mut usize,
         look: &mut impl FnMut(u32) -> Look,
     ) -> bool {
-        let bucket = &self.buckets[at];
+        let bucket = &self.buckets[(tick % BUCKETS) as usize];
         // ORDERING: acquire, see `file`.
         if bucket.earliest.load(Ordering::Acquire) > due_by {
             return true;
@@ -115,7 +138,8 @@ impl Wheel {
                 *left -= 1;
                 bits &= bits - 1;
                 if let Look::Again(deadline) = look(slot) {
-                    self.file(slot, deadline, now);
+                    // In the round that begins here, so that what lies beyond it goes to a bucket that this sweep is past.
+                    self.file_from(tick, slot, deadline);
                 }
             }
         }
@@ -163,6 +187,55 @@ mod tests {
         // Far beyond the horizon, reached by one leap of the clock.
         assert_eq!(due(&wheel, &deadlines, start + 3999 * SECOND, 100), [0u32; 0]);
         assert_eq!(due(&wheel, &deadlines, start + 4000 * SECOND, 100), [900]);
+    }
+
+    #[test]
+    fn a_bounded_look_reaches_everything() {
+        let wheel = Wheel::new(64);
+        let start = 1 << 50;
+        let mut deadlines: HashMap<u32, u64> = (0..10).map(|slot| (slot, start + SECOND)).collect();
+        deadlines.iter().for_each(|(slot, deadline)| wheel.file(*slot, *deadline, start));
+        // Each that is found has a far deadline next, as an unresolved lease has; the looks go on to the others.
+        let mut found = 0;
+        for turn in 0..20 {
+            let now = start + SECOND + turn * SECOND / 2;
+            for slot in due(&wheel, &deadlines, now, 2) {
+                found += 1;
+                deadlines.insert(slot, now + 86_400 * SECOND);
+                wheel.file(slot, now + 86_400 * SECOND, now);
+            }
+        }
+        assert_eq!(found, 10);
+    }
+
+    #[test]
+    fn few_looks_at_a_time_get_to_everything() {
+        let wheel = Wheel::new(256);
+        let start = 1 << 50;
+        let mut deadlines: HashMap<u32, u64> = (0..200).map(|slot| (slot, start + SECOND)).collect();
+        deadlines.iter().for_each(|(slot, deadline)| wheel.file(*slot, *deadline, start));
+        let (mut found, mut sweeps) = (0, 0);
+        while found < 200 {
+            sweeps += 1;
+            assert!(sweeps < 1000, "{found} found");
+            let mut looks = 0;
+            let mut first = Vec::new();
+            wheel.sweep(start + SECOND, 3, |slot| {
+                looks += 1;
+                if deadlines[&slot] > start + SECOND {
+                    return Look::Again(deadlines[&slot]);
+                }
+                // Each is filed again, far beyond the horizon, as an expired lease is.
+                first.push(slot);
+                Look::Again(start + 4000 * SECOND)
+            });
+            assert!(looks <= 3);
+            found += first.len();
+            first.into_iter().for_each(|slot| {
+                deadlines.insert(slot, start + 4000 * SECOND);
+            });
+        }
+        assert_eq!(due(&wheel, &deadlines, start + 4000 * SECOND, 1000).len(), 200);
     }
 
     #[test]

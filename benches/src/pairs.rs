@@ -1,0 +1,154 @@
+//! Taking from eight limits and settling, in three ways: the gate, a mutex around eight words, a rate limiter's checks.
+
+use std::num::NonZeroU32;
+use std::sync::Mutex;
+
+use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
+use quota_core::meter::{At, Budget, Gauge, Rate, Rule};
+use quota_core::store::memory::{Bounds, Memory};
+use quota_core::time::{Now, Period, SECOND};
+use quota_core::{Decision, Gate, Policy, Principal, Request, Usage};
+
+/// Tenants of the policy.
+pub const TENANTS: usize = 2;
+
+/// Users where their rows are meant to be cold.
+pub const USERS: usize = 100_000;
+
+/// Tokens held and tokens used by each turn.
+const HELD: u64 = 1500;
+const USED: u64 = 1200;
+
+/// Eight limits in three scopes: the tenant, its model, its user. None is ever reached.
+fn policy() -> Policy {
+    let tenant = "
+    tpm: 1000000000000
+    max_inflight: 1000000
+    daily_budget_usd: 11000000
+    monthly_budget_usd: 11000000
+    users: {rpm: 1000000000, tpd: 1000000000000000}
+    models: {small: {rpm: 1000000000, max_inflight: 1000000}}";
+    let tenants: String = (0..TENANTS).map(|n| format!("  t{n}:{tenant}\n")).collect();
+    let text = format!("models: {{small: {{price: {{input: 1, output: 1}}}}}}\ntenants:\n{tenants}");
+    Policy::from_yaml(&text).expect("the policy above is valid")
+}
+
+/// The gate with its memory store, ring journal and system clock.
+pub struct Gated {
+    gate: Gate<Memory>,
+    who: Vec<Principal>,
+    request: Request,
+}
+
+impl Gated {
+    /// A gate for so many users, dealt over the tenants.
+    pub fn new(users: usize) -> Gated {
+        let bounds = Bounds { rows: (users * 2).max(1024) as u32, open_leases: 1 << 16 };
+        let principal = |n: usize| Principal::builder(format!("t{}", n % TENANTS)).user(format!("u{n}")).build();
+        Gated {
+            gate: Gate::builder(policy()).store(Memory::new(bounds)).build(),
+            who: (0..users).map(principal).collect(),
+            request: Request::chat("small").input_tokens(HELD - 500).max_output_tokens(500),
+        }
+    }
+
+    /// A handle for a thread of its own.
+    pub fn handle(&self) -> Gate<Memory> {
+        self.gate.clone()
+    }
+
+    /// Admits and settles for one user.
+    pub fn turn(&self, gate: &Gate<Memory>, user: usize) {
+        self.run(gate, user, &self.request);
+    }
+
+    /// As [`turn`](Gated::turn), under a request id.
+    pub fn turn_with_id(&self, gate: &Gate<Memory>, user: usize, id: &str) {
+        self.run(gate, user, &self.request.clone().id(id));
+    }
+
+    fn run(&self, gate: &Gate<Memory>, user: usize, request: &Request) {
+        let Decision::Allow(lease) = gate.admit(&self.who[user], request) else { unreachable!("no limit is reached") };
+        lease.settle(Usage::tokens(USED - 200, 200)).expect("the first ending");
+    }
+}
+
+/// The floor: a mutex around the same eight words, and the same pure functions on them; no ids, no leases, no journal.
+pub struct Floor {
+    rules: [Rule; 8],
+    accounts: Vec<Mutex<[u64; 8]>>,
+}
+
+impl Floor {
+    /// So many accounts.
+    pub fn new(accounts: usize) -> Floor {
+        let (minute, much) = (60 * SECOND, 1 << 40);
+        let rate = || Rule::Rate(Rate::new(much, minute, much));
+        let budget = || Rule::Budget(Budget::new(1 << 49, 50));
+        let gauge = || Rule::Gauge(Gauge::new(much));
+        Floor {
+            rules: [rate(), gauge(), budget(), budget(), rate(), gauge(), rate(), budget()],
+            accounts: (0..accounts).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Takes from all eight words, then corrects them.
+    pub fn turn(&self, account: usize, turn: u64) {
+        let at = At { now: Now::at((1 << 60) + turn * 100), period: Period { number: 7, start: 0, end: u64::MAX } };
+        let mut marks = [0; 8];
+        let mut words = self.accounts[account].lock().expect("nobody panics here");
+        let before = *words;
+        for ((rule, word), mark) in self.rules.iter().zip(before).zip(&mut marks) {
+            let Ok(taken) = rule.take(word, self.amount(rule, HELD), &at) else { unreachable!("no limit is reached") };
+            *mark = taken.mark;
+        }
+        for ((rule, word), mark) in self.rules.iter().zip(words.iter_mut()).zip(&mut marks) {
+            let Ok(taken) = rule.take(*word, self.amount(rule, HELD), &at) else { unreachable!("no limit is reached") };
+            (*word, *mark) = (taken.word, taken.mark);
+        }
+        drop(words);
+        let mut words = self.accounts[account].lock().expect("nobody panics here");
+        for ((rule, word), mark) in self.rules.iter().zip(words.iter_mut()).zip(&marks) {
+            let used = if matches!(rule, Rule::Gauge(_)) { 0 } else { USED };
+            *word = rule.correct(*word, *mark, self.amount(rule, HELD), used, &at);
+        }
+    }
+
+    fn amount(&self, rule: &Rule, tokens: u64) -> u64 {
+        if matches!(rule, Rule::Gauge(_)) { 1 } else { tokens }
+    }
+}
+
+/// The peer: eight limiters of the crate `governor`, asked in turn. They can't give back, so there is no settling, and
+/// what the first of them took stays taken when a later one refuses.
+pub struct Peer {
+    direct: Vec<[DefaultDirectRateLimiter; 6]>,
+    keyed: [DefaultKeyedRateLimiter<u64>; 2],
+}
+
+impl Peer {
+    /// Six limiters a tenant and two keyed by user.
+    pub fn new() -> Peer {
+        let much = NonZeroU32::MAX;
+        let quota = || Quota::per_second(NonZeroU32::new(1_000_000_000).unwrap_or(much)).allow_burst(much);
+        Peer {
+            direct: (0..TENANTS).map(|_| std::array::from_fn(|_| RateLimiter::direct(quota()))).collect(),
+            keyed: std::array::from_fn(|_| RateLimiter::keyed(quota())),
+        }
+    }
+
+    /// Asks all eight.
+    pub fn turn(&self, tenant: usize, user: usize) {
+        let some = NonZeroU32::new(10).unwrap_or(NonZeroU32::MIN);
+        let direct = self.direct[tenant].iter().all(|limiter| matches!(limiter.check_n(some), Ok(Ok(()))));
+        let key = user as u64;
+        let keyed = self.keyed.iter().all(|limiter| matches!(limiter.check_key_n(&key, some), Ok(Ok(()))));
+        assert!(direct && keyed, "no limit is reached");
+    }
+}
+
+impl Default for Peer {
+    fn default() -> Peer {
+        Peer::new()
+    }
+}

@@ -1,0 +1,210 @@
+//! The upstream's body: the asker's, with the model, the output bound and the tools that were agreed.
+//!
+//! Invariant: nothing in it can send the request elsewhere or let it cost more than was reserved; what is not changed
+//! stands as it was written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::answer::Fault;
+
+/// Members by which some upstreams let a body choose address, account or another model.
+const IGNORED: [&str; 15] = [
+    "api_base",
+    "api_key",
+    "api_version",
+    "base_url",
+    "custom_llm_provider",
+    "deployment_id",
+    "extra_body",
+    "extra_headers",
+    "fallbacks",
+    "headers",
+    "mock_response",
+    "model_list",
+    "organization",
+    "tenant_id",
+    "user_config",
+];
+
+/// What was agreed on.
+#[derive(Debug, Clone, Default)]
+pub struct Agreed {
+    /// The upstream's name of the model.
+    pub model: Arc<str>,
+    /// The most output tokens of one choice; `None` for a request without output.
+    pub max_output_tokens: Option<u64>,
+    /// Tools to leave out.
+    pub disable_tools: Vec<Arc<str>>,
+}
+
+/// A body for the upstream.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    /// JSON.
+    pub body: String,
+    /// Whether the asker wants the usage in the stream.
+    pub wants_usage: bool,
+}
+
+type Members = BTreeMap<String, Box<RawValue>>;
+
+/// Rewrites a body.
+///
+/// # Errors
+/// A fault if it is not an object, or a member that is to be changed is not of its type.
+pub fn rewrite(body: &[u8], stream: bool, agreed: &Agreed) -> Result<Rewritten, Fault> {
+    let mut members: Members = serde_json::from_slice(body).map_err(|_| invalid("body", "an object"))?;
+    for name in IGNORED {
+        members.remove(name);
+    }
+    set(&mut members, "model", &*agreed.model);
+    if let Some(most) = agreed.max_output_tokens {
+        bound(&mut members, most);
+    }
+    if !agreed.disable_tools.is_empty() {
+        remove_tools(&mut members, &agreed.disable_tools)?;
+    }
+    let wants_usage = stream && ask_for_usage(&mut members)?;
+    let body = serde_json::to_string(&members).map_err(|_| invalid("body", "JSON"))?;
+    Ok(Rewritten { body, wants_usage })
+}
+
+fn invalid(field: &str, allowed: &str) -> Fault {
+    Fault::new(400, "request_invalid", format!("The request is malformed: {field}; allowed: {allowed}.")).param(field)
+}
+
+fn set(members: &mut Members, name: &str, value: impl Into<Value>) {
+    // A value made here has text keys and finite numbers only, so it always becomes JSON.
+    if let Ok(raw) = to_raw_value(&value.into()) {
+        members.insert(name.to_owned(), raw);
+    }
+}
+
+/// Caps every bound on the output that the upstream may go by, and sets one if there is none.
+fn bound(members: &mut Members, most: u64) {
+    members.remove("max_output_tokens");
+    let mut bounded = false;
+    for name in ["max_tokens", "max_completion_tokens"] {
+        let asked = members.get(name).and_then(|raw| serde_json::from_str::<Option<u64>>(raw.get()).ok()).flatten();
+        match asked {
+            Some(asked) => {
+                set(members, name, asked.min(most));
+                bounded = true;
+            }
+            None => drop(members.remove(name)),
+        }
+    }
+    if !bounded {
+        set(members, "max_completion_tokens", most);
+    }
+}
+
+fn remove_tools(members: &mut Members, names: &[Arc<str>]) -> Result<(), Fault> {
+    let is_named = |tool: &Value| {
+        let own = [&tool["function"]["name"], &tool["name"], &tool["type"]];
+        own.iter().any(|name| name.as_str().is_some_and(|name| names.iter().any(|one| **one == *name)))
+    };
+    let named = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).is_ok_and(|tool| is_named(&tool));
+    for (list, choice) in [("tools", "tool_choice"), ("functions", "function_call")] {
+        let Some(raw) = members.get(list).filter(|raw| raw.get() != "null") else { continue };
+        let tools: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|_| invalid(list, "a list"))?;
+        let kept: Vec<&RawValue> = tools.into_iter().filter(|tool| !named(tool)).collect();
+        let none = kept.is_empty();
+        let raw = to_raw_value(&kept).map_err(|_| invalid(list, "a list"))?;
+        members.insert(list.to_owned(), raw);
+        if none {
+            members.remove(list);
+            members.remove("parallel_tool_calls");
+        }
+        if none || members.get(choice).is_some_and(|choice| named(choice)) {
+            members.remove(choice);
+        }
+    }
+    if names.iter().any(|name| &**name == "web_search") {
+        members.remove("web_search_options");
+    }
+    Ok(())
+}
+
+/// Makes a stream end with its usage; tells whether the asker wanted that anyway.
+fn ask_for_usage(members: &mut Members) -> Result<bool, Fault> {
+    let options = members.get("stream_options").map(|raw| serde_json::from_str::<Value>(raw.get()));
+    let mut options = match options {
+        None | Some(Ok(Value::Null)) => Value::Object(Default::default()),
+        Some(Ok(options @ Value::Object(_))) => options,
+        Some(_) => return Err(invalid("stream_options", "an object")),
+    };
+    let wants = options["include_usage"] == Value::Bool(true);
+    options["include_usage"] = Value::Bool(true);
+    set(members, "stream_options", options);
+    Ok(wants)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn run(body: Value, stream: bool, agreed: &Agreed) -> (Value, bool) {
+        let rewritten = rewrite(body.to_string().as_bytes(), stream, agreed).unwrap();
+        (serde_json::from_str(&rewritten.body).unwrap(), rewritten.wants_usage)
+    }
+
+    #[test]
+    fn bounds_are_capped_and_never_raised() {
+        for (asked, want) in [
+            (json!({}), json!({ "max_completion_tokens": 100 })),
+            (json!({ "max_tokens": 7 }), json!({ "max_tokens": 7 })),
+            (json!({ "max_tokens": 700 }), json!({ "max_tokens": 100 })),
+            (
+                json!({ "max_tokens": 7, "max_completion_tokens": 700 }),
+                json!({ "max_tokens": 7, "max_completion_tokens": 100 }),
+            ),
+            (json!({ "max_tokens": null, "max_output_tokens": 900 }), json!({ "max_completion_tokens": 100 })),
+        ] {
+            let agreed = Agreed { model: "m".into(), max_output_tokens: Some(100), ..Agreed::default() };
+            let (mut body, _) = run(asked.clone(), false, &agreed);
+            assert_eq!(body.as_object_mut().unwrap().remove("model"), Some(json!("m")));
+            assert_eq!(body, want, "{asked}");
+        }
+    }
+
+    #[test]
+    fn what_would_redirect_it_is_left_out() {
+        let asked = json!({ "model": "alias", "api_base": "http://x", "api_key": "k", "tenant_id": "t", "top_k": 3 });
+        let (body, _) = run(asked, false, &Agreed { model: "m".into(), ..Agreed::default() });
+        assert_eq!(body, json!({ "model": "m", "top_k": 3 }));
+    }
+
+    #[test]
+    fn streams_end_with_their_usage() {
+        for (asked, wants) in [
+            (json!({}), false),
+            (json!({ "stream_options": null }), false),
+            (json!({ "stream_options": { "include_usage": false } }), false),
+            (json!({ "stream_options": { "include_usage": true } }), true),
+        ] {
+            let (body, wanted) = run(asked.clone(), true, &Agreed::default());
+            assert_eq!((wanted, &body["stream_options"]["include_usage"]), (wants, &json!(true)), "{asked}");
+        }
+        let fault = rewrite(br#"{"stream_options":"no"}"#, true, &Agreed::default()).unwrap_err();
+        assert_eq!(fault.param.as_deref(), Some("stream_options"));
+    }
+
+    #[test]
+    fn tools_are_taken_away_and_the_rest_stands_as_written() {
+        let agreed = Agreed { disable_tools: vec!["web_search".into()], ..Agreed::default() };
+        let search = json!({ "type": "web_search" });
+        let (body, _) =
+            run(json!({ "tools": [search], "tool_choice": "auto", "web_search_options": {} }), false, &agreed);
+        assert_eq!(body, json!({ "model": "" }));
+        let asked = r#"{"tools":[{"type":"function","function":{"name":"web_search"}},{"type":"function","function":{"name":"sum","parameters":{"z":1.0,"a":2}}}],"tool_choice":{"type":"function","function":{"name":"web_search"}}}"#;
+        let body = rewrite(asked.as_bytes(), false, &agreed).unwrap().body;
+        let kept = r#""tools":[{"type":"function","function":{"name":"sum","parameters":{"z":1.0,"a":2}}}]"#;
+        assert_eq!(body, format!(r#"{{"model":"",{kept}}}"#));
+    }
+}
