@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::gate::Gate;
 use crate::store::Memory;
 
-/// Leases looked at in one turn.
+/// Leases ended in one turn.
 const AT_MOST: usize = 4096;
 
 /// Sweeps a gate from a thread of its own until it is dropped.

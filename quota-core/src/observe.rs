@@ -25,8 +25,11 @@ use crate::units::{Meter, Usd};
 /// The media type of what [`prometheus`] writes.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The counters, each with the label and value that tells it from its neighbours.
-const COUNTERS: [(&str, &str, &[(Counter, &str, &str)]); 8] = [
+/// A counter, and the label and value that tell it from those of the same family.
+type Labelled = (Counter, &'static str, &'static str);
+
+/// The families of counters: name, help, counters.
+const COUNTERS: [(&str, &str, &[Labelled]); 8] = [
     (
         "decisions",
         "Answers of the gate",

@@ -28,7 +28,7 @@ fn what_is_frozen_is_refused_at_once_and_goes_on_when_thawed() {
     let other = Principal::builder("other").build();
     let (a, b) = (Request::chat("a"), Request::chat("b"));
     let Decision::Allow(open) = gate.admit(&acme, &a) else { panic!("not allowed") };
-    let key = Target::Key("k1".into());
+    let key = Target::Key { tenant: "acme".into(), key: "k1".into() };
     for (target, acme_a, acme_b, other_a) in [
         (Target::Tenant("acme".into()), true, true, false),
         (key.clone(), true, true, false),
@@ -48,6 +48,18 @@ fn what_is_frozen_is_refused_at_once_and_goes_on_when_thawed() {
     let Decision::Reject(refusal) = gate.admit(&acme, &b) else { panic!("not refused") };
     assert!(refusal.message().contains("leaked key") && !refusal.message().contains("ops@"), "{}", refusal.message());
     assert_eq!((refusal.wait, refusal.reason.status()), (Wait::Never, 403));
+}
+
+#[test]
+fn freezing_a_model_freezes_its_aliases_and_a_key_only_its_tenant() {
+    let policy = "models: {big: {}, alias: {upstream: big}}\ntenants: {acme: {models: {alias: {}}}, other: {models: {alias: {}}}}";
+    let (gate, _) = gate(policy);
+    let (acme, other) = (Principal::builder("acme").key("k1").build(), Principal::builder("other").key("k1").build());
+    gate.freeze(Target::Key { tenant: "acme".into(), key: "k1".into() }, "leaked", "ops");
+    assert_eq!(reason(&gate, &acme, &Request::chat("alias")), Some(Reason::Frozen));
+    assert_eq!(reason(&gate, &other, &Request::chat("alias")), None);
+    gate.freeze(Target::Model("big".into()), "wrong answers", "ops");
+    assert_eq!(reason(&gate, &other, &Request::chat("alias")), Some(Reason::Frozen));
 }
 
 #[test]

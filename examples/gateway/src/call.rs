@@ -21,8 +21,8 @@ use crate::answer::{Fault, Manner, add_headers};
 use crate::relay;
 use crate::upstream::{Unanswered, Upstream};
 
-/// How often a lease is told that its request is alive.
-pub const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How often a lease is told that its request is alive; a policy may let leases live for a second only.
+pub const HEARTBEAT: Duration = Duration::from_millis(400);
 /// The largest answer that is not streamed, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 /// The largest account of an error that is read, in bytes.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::serve::ListenerExt;
 use gateway::args::{Args, USAGE};
 use gateway::call::Patience;
 use gateway::server::{Config, Gateway, random_hex, router};
@@ -60,20 +61,24 @@ async fn run(args: Args) -> Result<(), String> {
     let listen = |why: std::io::Error| format!("--listen {}: {why}", args.listen);
     let listener = TcpListener::bind(args.listen).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;
+    // Whoever reads the greeting may send a signal at once.
+    reload_on_hangup(gateway.clone());
+    let stop = asked_to_stop();
     greet(&args, &gateway, address, made_up.as_deref());
-    serve(listener, gateway).await
+    serve(listener, gateway, stop).await
 }
 
-async fn serve(listener: TcpListener, gateway: Arc<Gateway>) -> Result<(), String> {
-    reload_on_hangup(gateway.clone());
+async fn serve(listener: TcpListener, gateway: Arc<Gateway>, asked: impl Future<Output = ()>) -> Result<(), String> {
     let stop = Arc::new(Notify::new());
     let stopping = stop.clone();
+    // The pieces of a stream are small: each would wait for the acknowledgement of the one before.
+    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let server =
         axum::serve(listener, router(gateway)).with_graceful_shutdown(async move { stopping.notified().await });
     let mut server = tokio::spawn(server.into_future());
     tokio::select! {
         ended = &mut server => return told(ended),
-        () = asked_to_stop() => stop.notify_one(),
+        () = asked => stop.notify_one(),
     }
     match tokio::time::timeout(GRACE, server).await {
         Ok(ended) => told(ended),
@@ -137,15 +142,20 @@ fn reload_on_hangup(gateway: Arc<Gateway>) {
 #[cfg(not(unix))]
 fn reload_on_hangup(_: Arc<Gateway>) {}
 
+/// Ends when the process is asked to stop. It listens from the call on, not from the first poll.
 #[cfg(unix)]
-async fn asked_to_stop() {
+fn asked_to_stop() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = terminate.recv() => {}
-            _ = tokio::signal::ctrl_c() => {}
-        },
-        Err(_) => drop(tokio::signal::ctrl_c().await),
+    let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+    async move {
+        match signals {
+            [Ok(mut terminate), Ok(mut interrupt)] => tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            },
+            // The signals that can't be listened to end the process by themselves.
+            _ => std::future::pending().await,
+        }
     }
 }
 

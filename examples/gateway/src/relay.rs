@@ -96,6 +96,7 @@ async fn pass(call: &Call, body: Body, watch: &mut Watch, reader: &mut Reader) -
                     reader.send(call, out).await;
                 }
             }
+            () = reader.pieces.closed(), if reader.left.is_none() => reader.left = Some(Instant::now()),
             _ = beat.tick() => {
                 call.lease.renew();
                 if heard.elapsed() > call.patience.idle {

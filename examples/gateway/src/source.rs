@@ -44,7 +44,7 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quota_core::Gate;
+    use quota_core::{Decision, Gate, Principal, Request};
 
     #[test]
     fn the_built_in_policy_is_sound_and_its_keys_open_it() {
@@ -53,6 +53,30 @@ mod tests {
         let gate = Gate::new(policy);
         for (key, id) in DEMO_KEYS {
             assert_eq!(gate.authenticate(key).unwrap().key(), Some(id));
+        }
+    }
+
+    #[test]
+    fn a_price_list_fills_what_the_policy_leaves_open() {
+        let file = |name: &str, text: &str| {
+            let path = std::env::temp_dir().join(format!("gateway-{}-{name}", std::process::id()));
+            std::fs::write(&path, text).unwrap();
+            Some(path)
+        };
+        let policy = file("policy.yaml", "tenants: {acme: {daily_budget_usd: 1, models: {m: {}}}}");
+        let list = r#"{"m": {"mode": "chat", "input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06}}"#;
+        let mut source = Source { policy, prices: None };
+        let admits = |source: &Source| {
+            let (gate, who) = (Gate::new(source.load().unwrap()), Principal::builder("acme").build());
+            matches!(gate.admit(&who, &Request::chat("m").max_output_tokens(1)), Decision::Allow(_))
+        };
+        assert!(!admits(&source));
+        source.prices = file("prices.json", list);
+        assert!(admits(&source));
+        std::fs::write(source.prices.as_ref().unwrap(), "[]").unwrap();
+        assert!(source.load().unwrap_err().contains("prices.json: the price list is not a JSON object"));
+        for path in [source.policy, source.prices].into_iter().flatten() {
+            std::fs::remove_file(path).unwrap();
         }
     }
 }

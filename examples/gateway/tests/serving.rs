@@ -64,7 +64,10 @@ async fn listen(app: Router) -> String {
 }
 
 async fn start(source: Source, upstream: Upstream) -> Server {
-    let patience = Patience { idle: Duration::from_secs(5), ..Patience::default() };
+    start_with(source, upstream, Patience::default()).await
+}
+
+async fn start_with(source: Source, upstream: Upstream, patience: Patience) -> Server {
     let config = Config { source, upstream, admin_key: ADMIN.into(), max_body: MAX_BODY, patience };
     let gateway = Gateway::new(config).unwrap();
     let url = listen(router(gateway.clone())).await;
@@ -437,6 +440,51 @@ async fn an_upstream_that_breaks_off_is_not_free() {
         assert_eq!(server.counted(Counter::Unresolved), 1);
         assert!(server.used("acme", "daily_budget_usd") >= COST);
     }
+}
+
+/// A server that sends one word of a stream, or nothing at all, and then nothing more.
+async fn silent(answer: Option<&'static str>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut request = [0; 64 << 10];
+            let _ = socket.read(&mut request).await;
+            let _ = socket.write_all(answer.unwrap_or_default().as_bytes()).await;
+            open.push(socket);
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn an_upstream_that_falls_silent_is_not_waited_for_forever() {
+    const WORD: &str = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n\
+        data: {\"choices\":[{\"delta\":{\"content\":\"four\"}}]}\n\n";
+    let short = Duration::from_millis(100);
+    let patience = Patience { answer: short, idle: short, ..Patience::default() };
+    let source = || Source { policy: Some(POLICY.into()), prices: None };
+    let upstream = Upstream::http(&silent(None).await, None).unwrap();
+    let server = start_with(source(), upstream, patience).await;
+    let answer = server.chat("acme", &chat("sim-chat")).await;
+    assert_eq!((answer.status, answer.code().as_str()), (504, "upstream_late"));
+    let upstream = Upstream::http(&silent(Some(WORD)).await, None).unwrap();
+    let server = start_with(source(), upstream, patience).await;
+    let answer = server.chat("acme", &streamed("sim-chat")).await;
+    let events = answer.events();
+    assert_eq!((answer.status, events.len()), (200, 2));
+    assert!(events[1].contains("upstream_late"), "{}", answer.text);
+    // Nobody is there to read on for, and the upstream is silent: it is given up before its own time is over.
+    let patience = Patience { left: Duration::ZERO, ..Patience::default() };
+    let upstream = Upstream::http(&silent(Some(WORD)).await, None).unwrap();
+    let server = start_with(source(), upstream, patience).await;
+    let headers = [("authorization", "Bearer test-acme")];
+    let body = streamed("sim-chat").to_string().into_bytes();
+    let mut response = server.send(Method::POST, "/v1/chat/completions", &headers, body).await;
+    assert!(response.chunk().await.unwrap().is_some());
+    drop(response);
+    server.until(Counter::Unresolved, 1).await;
 }
 
 #[tokio::test]

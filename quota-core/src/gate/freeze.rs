@@ -16,18 +16,23 @@ use crate::time::Now;
 pub enum Target {
     /// A tenant with all its keys.
     Tenant(Arc<str>),
-    /// A key, by its id.
-    Key(Arc<str>),
-    /// A model, for every tenant; also what degrades to it.
+    /// A key of a tenant, by its id.
+    Key {
+        /// The tenant.
+        tenant: Arc<str>,
+        /// The key's id.
+        key: Arc<str>,
+    },
+    /// A model, for every tenant; also its aliases, and what degrades to it.
     Model(Arc<str>),
 }
 
 impl Target {
-    /// `tenant acme`, `key k1`, `model gpt-large`.
+    /// What it is and its name, for people.
     pub fn label(&self) -> String {
         match self {
             Target::Tenant(name) => format!("tenant `{name}`"),
-            Target::Key(name) => format!("key `{name}`"),
+            Target::Key { tenant, key } => format!("key `{key}` of tenant `{tenant}`"),
             Target::Model(name) => format!("model `{name}`"),
         }
     }
@@ -102,7 +107,7 @@ impl<S: Store> Shared<S> {
         self.frozen.with(|frozen| {
             let frozen = frozen.filter(|frozen| !frozen.is_empty())?;
             let tenant = Target::Tenant(who.tenant().into());
-            let key = who.key().map(|key| Target::Key(key.into()));
+            let key = who.key().map(|key| Target::Key { tenant: who.tenant().into(), key: key.into() });
             let model = Target::Model(model.into());
             [Some(tenant), key, Some(model)].iter().flatten().find_map(|target| frozen.get(target)).cloned()
         })

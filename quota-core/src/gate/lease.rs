@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::{Handle, Shared};
 use crate::lease::{Cause, Claim, End, EndError, LeaseId, Receipt, Record};
+use crate::policy::price::Price;
 use crate::refusal::Refusal;
 use crate::store::{Extended, Memory, Name, Store};
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{Amounts, Meter};
+use crate::units::{Amounts, Meter, Pico};
 use crate::usage::{Outcome, Usage};
 
 /// An admitted request.
@@ -220,13 +221,27 @@ impl<S: Store> Drop for Lease<S> {
 /// The ending of a record by a usage.
 pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     let terms = &record.claim.terms;
-    let mut usage = usage.or_input(terms.input.reserve);
-    if usage.service_tier.is_none() {
-        usage.service_tier = terms.service_tier.as_deref().map(str::to_owned);
+    if usage.requests > 0 && usage.total() == 0 && usage.audio_millis == 0 && usage.web_searches == 0 {
+        // It ran, so it used something: what, is not known.
+        return End::Abandon(Cause::NoUsage, None);
     }
-    let cost = terms.price.as_ref().map(|price| price.exact(&usage)).unwrap_or_default();
+    let usage = usage.or_input(terms.input.reserve);
+    let cost = terms.price.as_ref().map(|price| cost(price, &usage, terms.service_tier.as_deref())).unwrap_or_default();
     let amounts = usage.amounts(cost.to_usd());
     End::Settle { usage: Box::new(usage), amounts, cost }
+}
+
+/// The exact cost of a usage. Where the upstream does not say which tier served it, the dearer of the standard tier and
+/// the one that was asked for counts: asking for a cheap tier does not make it so.
+fn cost(price: &Price, usage: &Usage, asked: Option<&str>) -> Pico {
+    let standard = price.exact(usage);
+    match asked {
+        Some(asked) if usage.service_tier.is_none() => {
+            let tiered = Usage { service_tier: Some(asked.to_owned()), ..usage.clone() };
+            standard.max(price.exact(&tiered))
+        }
+        _ => standard,
+    }
 }
 
 /// The ending of a record by what the upstream's answer came to.

@@ -320,7 +320,7 @@ impl<S: Store> Gate<S> {
     }
 
     /// Ends leases whose deadline has passed, and closes unresolved ones that have waited as long as the policy says;
-    /// looks at no more than `at_most`. Gives how many it ended. Call it about once a second, or let a
+    /// no more than `at_most`. Gives how many it ended: as many as `at_most` means that more may be due. Call it about once a second, or let a
     /// [`Keeper`](crate::keeper::Keeper) do so.
     pub fn sweep(&self, at_most: usize) -> S::Answer<'_, usize> {
         let shared = self.shared();

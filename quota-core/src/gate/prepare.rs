@@ -24,6 +24,9 @@ use crate::units::{Meter, Pico};
 /// The most answers that one request may ask for.
 pub(super) const MAX_CHOICES: u64 = 128;
 
+/// The longest name of a service tier, in bytes.
+const MAX_TIER: usize = 64;
+
 /// A reservation and what is needed to read its answer.
 pub(super) struct Prepared {
     pub(super) reservation: Reservation,
@@ -91,6 +94,9 @@ fn check(who: &Principal, request: &Request) -> Result<(), String> {
     if let Some(id) = request.id.as_ref().filter(|id| id.is_empty() || id.len() > MAX_REQUEST_ID) {
         return Err(format!("request id: {} bytes; allowed: 1 to {MAX_REQUEST_ID}", id.len()));
     }
+    if let Some(tier) = request.service_tier.as_ref().filter(|tier| tier.len() > MAX_TIER) {
+        return Err(format!("service tier: {} bytes; allowed: at most {MAX_TIER}", tier.len()));
+    }
     if request.choices == 0 || request.choices > MAX_CHOICES {
         return Err(format!("choices: {}; allowed: 1 to {MAX_CHOICES}", request.choices));
     }
@@ -113,11 +119,14 @@ impl<S: Store> Draft<'_, S> {
 
     fn roster(&self, model: &str) -> Result<Arc<Roster>, Box<Refusal>> {
         if let Some(freeze) = self.gate.freeze_on(self.who, model) {
-            let detail = format!("{}: {}", freeze.target.label(), freeze.reason);
-            return Err(self.no(Reason::Frozen, Some(detail)));
+            return Err(self.frozen(&freeze));
         }
         let Shared { store, tallies, keyring, .. } = self.gate;
         let roster = self.wiring.roster(store, tallies, keyring, self.who, model, self.now);
+        let upstream = roster.as_ref().ok().and_then(|roster| roster.model.as_ref()?.upstream.as_ref());
+        if let Some(freeze) = upstream.and_then(|upstream| self.gate.freeze_on(self.who, upstream)) {
+            return Err(self.frozen(&freeze));
+        }
         roster.map_err(|why| match why {
             NoRoster::TenantUnknown => self.no(Reason::TenantUnknown, None),
             NoRoster::ModelNotAllowed => self.no(Reason::ModelNotAllowed, Some(format!("`{model}`"))),
@@ -126,6 +135,10 @@ impl<S: Store> Draft<'_, S> {
                 Box::new(Refusal { wait: Wait::Unknown, ..*self.no(Reason::AccountsExhausted, None) })
             }
         })
+    }
+
+    fn frozen(&self, freeze: &super::Freeze) -> Box<Refusal> {
+        self.no(Reason::Frozen, Some(format!("{}: {}", freeze.target.label(), freeze.reason)))
     }
 
     fn lane(&self, roster: &Roster) -> Result<Arc<str>, Box<Refusal>> {

@@ -33,6 +33,8 @@ pub(super) struct Storms {
 
 /// When a request may come back, and how often it came too early.
 struct Early {
+    /// Engine time in nanoseconds of the refusal that named the wait.
+    since: u64,
     /// Engine time in nanoseconds. Raised by whoever comes too early; read by whoever comes.
     until: AtomicU64,
     /// Early retries so far. Raised with `until`.
@@ -56,6 +58,9 @@ impl Storms {
             who.hash(&mut state);
             request.user.hash(&mut state);
             request.model.hash(&mut state);
+            // With another ceiling it is another request: a client that follows the refusal's hint is not early.
+            request.max_output_tokens.hash(&mut state);
+            request.choices.hash(&mut state);
             match (&request.input, request.fingerprint) {
                 (_, Some(fingerprint)) => fingerprint.hash(&mut state),
                 (Input::Counted(_), None) => {}
@@ -96,7 +101,9 @@ impl Storms {
         }
         let strikes = early.strikes.fetch_add(1, Ordering::Relaxed);
         let penalty = (FIRST << strikes.checked_sub(1)?.min(MOST_STRIKES)).min(LONGEST);
-        let until = until.max(now.mono.saturating_add(penalty));
+        // However often it comes, it is decided on again within the longest penalty of its last real refusal.
+        let last = early.since.saturating_add(LONGEST).max(until);
+        let until = until.max(now.mono.saturating_add(penalty)).min(last);
         // ORDERING: relaxed, as above. A maximum: of two that come at once the later instant counts.
         early.until.fetch_max(until, Ordering::Relaxed);
         Some(Duration::from_nanos(until - now.mono))
@@ -117,7 +124,7 @@ impl Storms {
         // ORDERING: relaxed, as in `early`.
         let strikes = known.get(&name).filter(|early| now.mono < early.until.load(Ordering::Relaxed));
         let strikes = strikes.map_or(0, |early| early.strikes.load(Ordering::Relaxed));
-        known.insert(name, Early { until: AtomicU64::new(until), strikes: AtomicU64::new(strikes) });
+        known.insert(name, Early { since: now.mono, until: AtomicU64::new(until), strikes: AtomicU64::new(strikes) });
     }
 
     /// Forgets a request that was admitted.
@@ -150,12 +157,24 @@ mod tests {
         let waits: Vec<_> = (0..8).map(|_| storms.early(&who, &request, start).unwrap().as_secs()).collect();
         assert_eq!(waits, [2, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(storms.early(&who, &request, Now::at((1 << 40) + 60 * FIRST)), None);
+        assert_eq!(storms.early(&who, &request.clone().max_output_tokens(9), start), None);
         // Another tool call, another principal: another request.
         assert_eq!(storms.early(&who, &call("search", "{\"q\": 1}"), start), None);
         assert_eq!(storms.early(&Principal::builder("other").build(), &request, start), None);
         assert_eq!(storms.name(&who, &Request::chat("m").input_tokens(7)), None, "nothing tells such requests apart");
         storms.admitted(&who, &request);
         assert_eq!(storms.early(&who, &request, start), None);
+    }
+
+    #[test]
+    fn whoever_keeps_asking_is_decided_on_again_within_the_longest_penalty() {
+        let (storms, who, request) = (Storms::new(), Principal::builder("acme").build(), call("search", "{}"));
+        storms.refused(&who, &request, Duration::from_secs(1), Now::at(1 << 40));
+        let early = |after: u64| storms.early(&who, &request, Now::at((1 << 40) + after * FIRST / 10));
+        let first = (0..).find(|tenths| *tenths > 0 && early(*tenths).is_none()).unwrap();
+        assert_eq!(first, 1, "the first is decided like any other");
+        let next = (2..).find(|tenths| early(*tenths).is_none()).unwrap();
+        assert!(next <= 600, "{next}");
     }
 
     #[test]

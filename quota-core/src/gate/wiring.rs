@@ -25,7 +25,7 @@ use crate::units::Meter;
 pub(super) const ANY_MODEL: &str = "*";
 
 /// Rosters remembered before the oldest revision of them all is forgotten at once.
-const MAX_ROSTERS: usize = 1 << 18;
+const MAX_ROSTERS: usize = 1 << 16;
 
 /// What is counted, for all plans alike.
 #[derive(Default)]
@@ -256,30 +256,30 @@ impl Wiring {
         let plan = &self.plan;
         let model = plan.models.get(&group).cloned();
         let upstream = model.as_ref().and_then(|m| plan.models.get(m.upstream.as_ref()?)).cloned();
-        let name = &tenant.name;
+        let name = &*part(&tenant.name);
         let mut build = Build { wiring: self, store, now, bounds: Vec::new(), terms: Vec::new(), until: u64::MAX };
         // The order of scopes, widest first, is the order in which every reservation takes them.
         build.scope("global".into(), &plan.global, Scope::Shared)?;
         for of in [&upstream, &model].into_iter().flatten() {
-            build.scope(format!("model:{}", of.name), &of.limits, Scope::Shared)?;
+            build.scope(format!("model:{}", part(&of.name)), &of.limits, Scope::Shared)?;
         }
         if let Some(center) = &tenant.cost_center
             && let Some(limits) = plan.cost_centers.get(center)
         {
-            build.scope(format!("cost_center:{center}"), limits, Scope::Shared)?;
+            build.scope(format!("cost_center:{}", part(center)), limits, Scope::Shared)?;
         }
         build.scope(format!("tenant:{name}"), &tenant.limits, Scope::Own)?;
-        build.scope(format!("tenant:{name}/model:{group}"), &allowed.limits, Scope::Own)?;
+        build.scope(format!("tenant:{name}/model:{}", part(&group)), &allowed.limits, Scope::Own)?;
         if let Some(app) = key.app {
-            build.scope(format!("tenant:{name}/app:{app}"), &tenant.apps[app], Scope::Own)?;
+            build.scope(format!("tenant:{name}/app:{}", part(app)), &tenant.apps[app], Scope::Own)?;
         }
         if let Some(key) = key.key {
             for key in keyring.line(tenant, key).iter().rev() {
-                build.scope(format!("tenant:{name}/key:{}", key.id), &key.limits, Scope::Own)?;
+                build.scope(format!("tenant:{name}/key:{}", part(&key.id)), &key.limits, Scope::Own)?;
             }
         }
         if let Some(user) = key.user {
-            build.scope(format!("tenant:{name}/user:{user}"), &tenant.users, Scope::Passing)?;
+            build.scope(format!("tenant:{name}/user:{}", part(user)), &tenant.users, Scope::Passing)?;
         }
         let Build { bounds, terms, until, .. } = build;
         let source = upstream.as_ref().or(model.as_ref());
@@ -324,6 +324,11 @@ impl Wiring {
         let prices = self.plan.models.values().filter_map(|model| model.price.as_ref());
         prices.map(|price| price.worst_case(ask)).max().unwrap_or_default()
     }
+}
+
+/// A name as a part of a scope's: with `/` escaped, so that no name can be taken for two.
+fn part(name: &str) -> std::borrow::Cow<'_, str> {
+    if name.contains(['/', '%']) { name.replace('%', "%25").replace('/', "%2F").into() } else { name.into() }
 }
 
 /// The smaller of each ceiling.

@@ -115,7 +115,7 @@ pub trait Journal: Send + Sync + 'static {
     /// Shows the entries that are still there, oldest first, until `show` says `false`.
     fn scan(&self, show: &mut dyn FnMut(&Entry) -> bool);
 
-    /// Entries that were written and are no longer there.
+    /// Entries other than refusals that were written and are no longer there.
     fn dropped(&self) -> u64;
 }
 

@@ -1,6 +1,7 @@
 //! The ring: the last entries, in memory.
 //!
-//! Floor 2. Invariant: an append never waits while any shard is free; when full, the oldest entries make room.
+//! Floor 2. Invariant: an append never waits while any shard is free; when full, the oldest entries of its kind make
+//! room: however many requests are refused, what was admitted and charged stays.
 
 use std::collections::VecDeque;
 
@@ -19,41 +20,54 @@ const SHARDS: usize = 16;
 /// An append tries its shard's lock and goes on to the next if somebody is there, so it waits for a reader never, and
 /// for other appends only while all sixteen shards are being written.
 pub struct Ring {
-    shards: Box<[CachePadded<Mutex<VecDeque<Entry>>>]>,
-    shard_capacity: usize,
+    /// What moved an account, and what operators did.
+    kept: Shards,
+    /// Refusals and waits, which anybody can cause in any number.
+    refused: Shards,
     /// Entries ever appended; the next one's number.
     next: AtomicU64,
+}
+
+struct Shards {
+    shards: Box<[CachePadded<Mutex<VecDeque<Entry>>>]>,
+    shard_capacity: usize,
+    /// Entries that were put in.
+    put: AtomicU64,
     /// Entries that made room for newer ones.
     dropped: AtomicU64,
 }
 
 impl Ring {
-    /// A ring that keeps at least the last `entries` / 2 and at most the last `entries` entries (rounded up to a
-    /// multiple of 16). Memory grows as entries come.
+    /// A ring of at most so many entries (rounded up to a multiple of 64): three quarters for what was admitted,
+    /// charged and operated, a quarter for refusals. Memory grows as entries come.
     pub fn new(entries: usize) -> Ring {
-        Ring {
-            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
-            shard_capacity: entries.div_ceil(SHARDS).max(1),
-            next: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-        }
+        let quarter = entries.div_ceil(4).max(1);
+        Ring { kept: Shards::new(quarter * 3), refused: Shards::new(quarter), next: AtomicU64::new(0) }
     }
 }
 
 impl Default for Ring {
-    /// 65,536 entries: some 30 MB when full.
+    /// 32,768 entries.
     fn default() -> Ring {
-        Ring::new(1 << 16)
+        Ring::new(1 << 15)
     }
 }
 
-impl Journal for Ring {
-    fn append(&self, event: Event, now: Now) {
-        // ORDERING: relaxed; only that every entry gets its own number matters.
-        let seq = self.next.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { seq, at: now, event };
+impl Shards {
+    fn new(entries: usize) -> Shards {
+        Shards {
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            shard_capacity: entries.div_ceil(SHARDS).max(1),
+            put: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    fn put(&self, entry: Entry) {
+        // ORDERING: relaxed; where to begin looking for a free shard.
+        let first = self.put.fetch_add(1, Ordering::Relaxed) as usize;
         let backoff = Backoff::new();
-        let mut shard = seq as usize;
+        let mut shard = first;
         let old = loop {
             if let Some(mut entries) = self.shards[shard % SHARDS].try_lock() {
                 let old = (entries.len() == self.shard_capacity).then(|| entries.pop_front()).flatten();
@@ -61,7 +75,7 @@ impl Journal for Ring {
                 break old;
             }
             shard += 1;
-            if (shard - seq as usize).is_multiple_of(SHARDS) {
+            if (shard - first).is_multiple_of(SHARDS) {
                 backoff.snooze();
             }
         };
@@ -72,8 +86,24 @@ impl Journal for Ring {
         }
     }
 
+    fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.shards.iter().flat_map(|shard| Vec::from(shard.lock().clone()))
+    }
+}
+
+impl Journal for Ring {
+    fn append(&self, event: Event, now: Now) {
+        let shards = match event {
+            Event::Refused(_) | Event::Queued(..) => &self.refused,
+            _ => &self.kept,
+        };
+        // ORDERING: relaxed; only that every entry gets its own number matters.
+        let seq = self.next.fetch_add(1, Ordering::Relaxed);
+        shards.put(Entry { seq, at: now, event });
+    }
+
     fn scan(&self, show: &mut dyn FnMut(&Entry) -> bool) {
-        let mut entries: Vec<Entry> = self.shards.iter().flat_map(|shard| Vec::from(shard.lock().clone())).collect();
+        let mut entries: Vec<Entry> = self.kept.entries().chain(self.refused.entries()).collect();
         entries.sort_unstable_by_key(|entry| entry.seq);
         for entry in &entries {
             if !show(entry) {
@@ -84,7 +114,7 @@ impl Journal for Ring {
 
     fn dropped(&self) -> u64 {
         // ORDERING: relaxed; a figure to show.
-        self.dropped.load(Ordering::Relaxed)
+        self.kept.dropped.load(Ordering::Relaxed)
     }
 }
 
@@ -94,7 +124,7 @@ mod tests {
 
     #[test]
     fn keeps_the_last_and_counts_the_rest() {
-        let ring = Ring::new(32);
+        let ring = Ring::new(64);
         for n in 0..100 {
             ring.append(Event::Loaded(n.to_string().into()), Now::at(n));
         }
@@ -103,14 +133,14 @@ mod tests {
             seen.push(entry.seq);
             true
         });
-        assert_eq!(seen, (68..100).collect::<Vec<_>>());
-        assert_eq!(ring.dropped(), 68);
+        assert_eq!(seen, (52..100).collect::<Vec<_>>());
+        assert_eq!(ring.dropped(), 52);
     }
 
     #[test]
     fn appends_go_on_while_a_reader_holds_a_shard() {
         let ring = Ring::new(64);
-        let held = ring.shards[0].lock();
+        let held = ring.kept.shards[0].lock();
         for n in 0..20 {
             ring.append(Event::Loaded("x".into()), Now::at(n));
         }

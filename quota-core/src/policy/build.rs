@@ -65,6 +65,14 @@ impl Builder {
             }
             return None;
         }
+        if let (None, Some(soft), Window::Rolling { .. }) = (&doc.hard, &doc.soft, &window) {
+            // A bucket without an end has no level that a soft amount could be compared with.
+            report.add(
+                &soft.at,
+                ErrorKind::Missing,
+                format!("`{}` is a rate: `soft` needs `hard` beside it", doc.name),
+            );
+        }
         for amount in [&doc.hard, &doc.soft, &doc.burst].into_iter().flatten() {
             fits(doc.meter, amount, most, report);
         }

@@ -175,6 +175,8 @@ impl Price {
             cost.fallback |= fallback;
             cost.lines.push(Line { class, units, rate: row.rates[class as usize], cost: line, fallback });
         }
+        // A price by the request covers the units that have none of their own.
+        cost.unpriced |= usage.has_other_units() && !row.has(PriceClass::Request);
         cost
     }
 
@@ -331,6 +333,7 @@ mod tests {
         price.set(PriceClass::AudioSecond, "0.000000000001", Per::One).unwrap();
         let price = price.build().unwrap();
         assert_eq!(price.exact(&Usage { audio_millis: 1, ..Usage::default() }), Pico(1));
+        assert!(price.cost(&Usage { search_units: 1, ..Usage::default() }).unpriced);
         assert!(!price.has(PriceClass::Input));
     }
 }

@@ -257,8 +257,8 @@ pub trait Store: Send + Sync + Sized + 'static {
         then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 
-    /// Ends leases whose deadline has passed and closes unresolved ones that have waited long enough; looks at no more
-    /// than `at_most` leases. Gives the records that it made, for the journal.
+    /// Ends leases whose deadline has passed and closes unresolved ones that have waited long enough; no more than
+    /// `at_most`, and none while another thread does. Gives the records that it made, for the journal.
     fn sweep<'a, T: Send + 'a>(
         &'a self,
         now: Now,

@@ -202,8 +202,12 @@ impl Usage {
 
     /// Whether every count but that of requests is zero.
     fn is_nothing(&self) -> bool {
-        let units = [self.audio_millis, self.web_searches, self.search_units, self.pages, self.images];
-        self.total() == 0 && units == [0; 5]
+        self.total() == 0 && self.audio_millis == 0 && self.web_searches == 0 && !self.has_other_units()
+    }
+
+    /// Whether something was used that is neither tokens nor time nor searches of the web.
+    pub(crate) fn has_other_units(&self) -> bool {
+        [self.search_units, self.pages, self.images] != [0; 3]
     }
 
     /// Input tokens, cached ones included.

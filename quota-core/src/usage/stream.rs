@@ -32,8 +32,9 @@ pub const MAX_EVENT: usize = 1 << 20;
 /// ```
 ///
 /// How the bytes are cut changes nothing. Cost: linear in the bytes; an event without usage is neither copied nor
-/// parsed unless it was cut. Memory: twice the longest event that is looked into; a longer one passes unread and is
-/// counted in [`StreamEnd::anomalies`].
+/// parsed; one that was cut is copied once. Memory: the longest event that is looked into, twice if its data is in
+/// several lines, and its JSON while one with usage is read. A longer event passes unread and is counted in
+/// [`StreamEnd::anomalies`].
 #[derive(Debug)]
 pub struct StreamReader {
     framer: Framer,

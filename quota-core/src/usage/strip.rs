@@ -34,16 +34,21 @@ pub(super) fn rewrite(frame: &Frame<'_>, pass: &mut dyn FnMut(&[u8])) {
         passed = next;
     };
     // Positions in the data, whose lines are joined by one byte each, as positions in the event.
-    let mut line_at = 0;
+    let (mut line_at, mut next) = (0, 0);
     for line in data_lines(frame.raw, frame.start) {
-        for cut in &cuts {
-            let from = cut.start.clamp(line_at, line_at + line.len()) - line_at + line.start;
-            let to = cut.end.clamp(line_at, line_at + line.len()) - line_at + line.start;
+        let line_end = line_at + line.len();
+        while let Some(cut) = cuts.get(next).filter(|cut| cut.start < line_end) {
+            let from = cut.start.max(line_at) - line_at + line.start;
+            let to = cut.end.min(line_end) - line_at + line.start;
             if from < to {
                 emit(from, to);
             }
+            if cut.end > line_end {
+                break;
+            }
+            next += 1;
         }
-        line_at += line.len() + 1;
+        line_at = line_end + 1;
     }
     emit(frame.raw.len(), frame.raw.len());
 }

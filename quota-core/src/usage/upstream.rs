@@ -29,10 +29,12 @@ pub fn wait(value: &str, now: Now) -> Option<Duration> {
     let until = |instant: u64| Duration::from_nanos(instant.saturating_sub(now.wall));
     if let Some(millis) = plain(value, 3) {
         let nanos = |millis: u128| u64::try_from(millis.checked_mul(1_000_000)?).ok();
-        return match millis / 1000 {
-            ..=EPOCH_SECONDS => nanos(millis).map(Duration::from_nanos),
-            ..=EPOCH_MILLIS => nanos(millis).map(until),
-            _ => nanos(millis / 1000).map(until),
+        return if millis <= EPOCH_SECONDS * 1000 {
+            nanos(millis).map(Duration::from_nanos)
+        } else if millis <= EPOCH_MILLIS * 1000 {
+            nanos(millis).map(until)
+        } else {
+            nanos(millis / 1000).map(until)
         };
     }
     span(value).or_else(|| parse_instant(value).or_else(|_| parse_http_date(value)).ok().map(until))

@@ -6,6 +6,8 @@
 //! refuses. Ending a lease puts its next record in place first: whoever does that applies the corrections, everybody
 //! else finds the ending and repeats its receipt.
 
+#[cfg(all(test, quota_loom))]
+mod models;
 pub(crate) mod row;
 pub(crate) mod slab;
 mod table;
@@ -410,13 +412,13 @@ impl Memory {
     fn sweep_now(&self, now: Now, at_most: usize) -> Swept {
         let mut swept = Vec::new();
         self.wheel.sweep(now.mono, at_most, |slot| {
-            let Some(record) = self.slab.at(slot as usize) else { return Look::Done };
+            let Some(record) = self.slab.at(slot as usize) else { return Look::Idle };
             let (due, end) = match &record.state {
                 State::Held => (record.claim.deadline(), End::Abandon(Cause::Expired, None)),
                 State::Unresolved(unresolved) => {
                     (unresolved.since.mono.saturating_add(record.claim.terms.unresolved_ttl), End::Assume)
                 }
-                State::Settled(_) | State::Cancelled(_) => return Look::Done,
+                State::Settled(_) | State::Cancelled(_) => return Look::Idle,
             };
             if due > now.mono {
                 return Look::Again(due);
@@ -426,7 +428,7 @@ impl Memory {
                 // Its owner has just ended it.
                 Ok(_) | Err(_) => {}
             }
-            Look::Done
+            Look::Ended
         });
         swept
     }

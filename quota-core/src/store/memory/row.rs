@@ -13,7 +13,10 @@ use crate::account::Identity;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence, thread_hint};
 
 /// Accounts in a row.
+#[cfg(not(quota_loom))]
 pub const WIDTH: usize = 7;
+#[cfg(quota_loom)]
+pub const WIDTH: usize = 1;
 
 /// A row's state: word 0 is its identity and pins, the rest its accounts.
 pub type Words = [u64; WIDTH + 1];
@@ -60,7 +63,7 @@ const IN_USE: u32 = u32::MAX;
 #[cfg(not(quota_loom))]
 const SPARES: u32 = 256;
 #[cfg(quota_loom)]
-const SPARES: u32 = 2;
+const SPARES: u32 = 3;
 
 /// One cache line of words.
 #[repr(align(64))]
@@ -98,6 +101,14 @@ impl Rows {
 
     pub(crate) fn len(&self) -> u32 {
         self.headers.len() as u32
+    }
+
+    /// Every buffer that a row or a spare slot names.
+    #[cfg(all(test, quota_loom))]
+    pub(super) fn buffers_in_use(&self) -> Vec<u32> {
+        // ORDERING: relaxed; the models call this when all other threads have ended.
+        let headers = self.headers.iter().map(|header| index(header.load(Ordering::Relaxed)));
+        headers.chain(self.spares.iter().map(|spare| spare.load(Ordering::Relaxed))).collect()
     }
 
     /// Takes a spare buffer. Waits only if as many threads as there are spares are changing rows at this moment.

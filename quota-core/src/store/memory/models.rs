@@ -1,0 +1,345 @@
+//! Models of the memory store's lock-free parts: loom runs each of them in every order that its threads could take.
+//!
+//! Floor 2. Invariant: what a model asserts holds in every interleaving with at most as many preemptions as it says.
+//!
+//! Run with `RUSTFLAGS="--cfg quota_loom" cargo test -p quota-core --lib --release --target-dir target/loom loom_`.
+//! Under `cfg(quota_loom)` a row has one account, a wheel four buckets and a store three spare buffers. The number of
+//! preemptions is bounded because all orders of three threads are too many; `LOOM_MAX_PREEMPTIONS` sets another bound.
+
+use std::sync::atomic::{AtomicUsize as Count, Ordering::SeqCst};
+
+use loom::thread;
+
+use super::*;
+use crate::estimate::InputEstimate;
+use crate::lease::Terms;
+use crate::meter::{Gauge, Rule};
+use crate::policy::plan::Window;
+use crate::principal::Principal;
+use crate::sync::{AtomicU32, Ordering};
+use crate::units::{Meter, Pico};
+
+const START: Now = Now::at(1 << 40);
+const TICK: u64 = 1 << 30;
+
+fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 10_000;
+    builder.check(run);
+}
+
+fn store(rows: u32) -> Arc<Memory> {
+    Arc::new(Memory::new(Bounds { rows, open_leases: 1 }))
+}
+
+/// A limit of `hard` total tokens in a scope of its own; a gauge, so that its word is the sum of what is held and used.
+fn bound(store: &Memory, scope: &str, hard: u64) -> Bound {
+    let scope: Arc<str> = scope.into();
+    let column = Column { meter: Meter::Total, window: Window::Held, nth: 0 };
+    let account = store.bind(&scope, std::slice::from_ref(&column), false, START).unwrap()[0];
+    Bound {
+        account,
+        limit: scope.clone(),
+        scope,
+        meter: Meter::Total,
+        column,
+        rule: Rule::Gauge(Gauge::new(hard)),
+        shadow: false,
+        soft: None,
+        passing: false,
+    }
+}
+
+fn terms(limits: Vec<Bound>) -> Terms {
+    Terms {
+        request_id: None,
+        principal: Principal::builder("t").build(),
+        model: "m".into(),
+        group: "m".into(),
+        lane: "".into(),
+        input: InputEstimate { expected: 0, reserve: 0, exact: true },
+        output_ceiling: 0,
+        output_expected: 0,
+        worst_cost: Pico(0),
+        price: None,
+        stream: false,
+        choices: 1,
+        service_tier: None,
+        degraded: None,
+        ttl: 1,
+        unresolved_ttl: u64::MAX,
+        lineup: Arc::new(Lineup::new(limits)),
+    }
+}
+
+fn choice(limits: Vec<Bound>, amount: u64) -> Choice {
+    let ask = Ask { amount, near: amount, period: Period::default() };
+    let asks = limits.iter().map(|_| ask).collect();
+    Choice { terms: terms(limits), asks, within_soft: SmallVec::new(), yields: None }
+}
+
+/// A scope's word, and the leases that it counts.
+fn state(store: &Memory, bound: &Bound) -> (u64, u64) {
+    let words = store.rows.read(bound.account.row);
+    (words[1], words[0] & 0xFF_FFFF)
+}
+
+#[test]
+fn loom_row_is_read_whole_and_loses_no_update() {
+    model(3, || {
+        let rows = Arc::new(Rows::new(1));
+        let writers = [(); 2].map(|()| {
+            let rows = rows.clone();
+            thread::spawn(move || {
+                let mut spare = rows.claim();
+                for _ in 0..2 {
+                    rows.update(&mut spare, 0, |words| {
+                        assert!(words.iter().all(|word| *word == words[0]), "a writer saw a mixture: {words:?}");
+                        words.iter_mut().for_each(|word| *word += 1);
+                        Some(())
+                    });
+                }
+                rows.release(spare);
+            })
+        });
+        let words = rows.read(0);
+        assert!(words.iter().all(|word| *word == words[0]), "a reader saw a mixture: {words:?}");
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        assert_eq!(rows.read(0), [4; row::WIDTH + 1], "an update was lost");
+        let mut buffers = rows.buffers_in_use();
+        buffers.sort_unstable();
+        buffers.dedup();
+        assert_eq!(buffers.len(), rows.buffers_in_use().len(), "a buffer has two owners");
+    });
+}
+
+/// No account is taken past its hard amount, and where two take in the same order one of them is always admitted.
+#[test]
+fn loom_reserve_never_admits_too_much() {
+    model(3, || {
+        let store = store(2);
+        let (a, b) = (bound(&store, "a", 3), bound(&store, "b", 5));
+        let other = {
+            let (store, limits) = (store.clone(), vec![a.clone(), b.clone()]);
+            thread::spawn(move || store.try_choice(&mut choice(limits, 2), START).is_ok())
+        };
+        let mine = store.try_choice(&mut choice(vec![a.clone(), b.clone()], 2), START).is_ok();
+        let other = other.join().unwrap();
+        assert!(mine ^ other, "of two that don't fit together one is admitted: {mine} {other}");
+        assert_eq!((state(&store, &a), state(&store, &b)), ((2, 1), (2, 1)));
+    });
+}
+
+/// A request that fits in the end is refused only while another's partial taking is being undone, and such a refusal is
+/// not given before trying again.
+#[test]
+fn loom_reserve_refuses_too_much_only_beside_an_undo() {
+    static REFUSED_BESIDE_UNDO: Count = Count::new(0);
+    static ALL_THAT_FIT: Count = Count::new(0);
+    model(2, || {
+        let store = store(2);
+        let (a, b) = (bound(&store, "a", 1), bound(&store, "b", 1));
+        let take = |limits: Vec<Bound>| {
+            let store = store.clone();
+            thread::spawn(move || store.try_choice(&mut choice(limits, 1), START).is_ok())
+        };
+        let both = take(vec![a.clone(), b.clone()]);
+        let second = take(vec![b.clone()]);
+        let first = store.try_choice(&mut choice(vec![a.clone()], 1), START).is_ok();
+        let (both, second) = (both.join().unwrap(), second.join().unwrap());
+        assert!(!(both && (first || second)), "never past a hard amount");
+        assert_eq!(state(&store, &a).0, (both || first) as u64, "what was taken and undone leaves nothing");
+        assert_eq!(state(&store, &b).0, (both || second) as u64);
+        assert_eq!(state(&store, &a).1 + state(&store, &b).1, both as u64 * 2 + first as u64 + second as u64, "pins");
+        assert!(both || second, "nobody but `both` undoes, and only for `second`");
+        if !both && !first {
+            assert!(second, "`both` undoes only because `second` came between");
+            REFUSED_BESIDE_UNDO.fetch_add(1, SeqCst);
+        }
+        if !both && first && second {
+            ALL_THAT_FIT.fetch_add(1, SeqCst);
+        }
+    });
+    assert!(ALL_THAT_FIT.load(SeqCst) > 0 && REFUSED_BESIDE_UNDO.load(SeqCst) > 0, "both ends are reached");
+}
+
+/// A taking that loses its room to a partial taking which is undone is tried again, and admitted.
+#[test]
+fn loom_reserve_tries_again_after_an_undo() {
+    static TRIED_AGAIN: Count = Count::new(0);
+    model(3, || {
+        let store = store(2);
+        let (a, b) = (bound(&store, "a", 1), bound(&store, "b", 0));
+        let other = {
+            // A check that passed before the room on `b` went: it takes `a`, misses `b`, and gives `a` back.
+            let (store, a, b) = (store.clone(), a.clone(), b.clone());
+            thread::spawn(move || assert!(store.take(&choice(vec![a, b], 1), START).is_err()))
+        };
+        let mut mine = choice(vec![a.clone()], 1);
+        let first = store.check(&mine, START).and_then(|()| store.take(&mine, START));
+        let raced = matches!(first, Err(Miss::Raced(_)));
+        if !first.is_ok() && store.try_choice(&mut mine, START).is_ok() && raced {
+            TRIED_AGAIN.fetch_add(1, SeqCst);
+        }
+        other.join().unwrap();
+        let (word, pins) = state(&store, &a);
+        assert!(word == pins && word <= 1, "{word} held by {pins}");
+        assert_eq!(state(&store, &b), (0, 0));
+    });
+    assert!(TRIED_AGAIN.load(SeqCst) > 0, "a taking that had raced was admitted at its second try");
+}
+
+/// Settling, expiring and cancelling at once: the lease leaves the held state once, what it held is corrected once, and
+/// a repeat is given what the first ending did.
+#[test]
+fn loom_lease_ends_once() {
+    static OUTCOMES: [Count; 4] = [const { Count::new(0) }; 4];
+    model(2, || {
+        let store = store(1);
+        let limit = bound(&store, "a", 10);
+        let choices = SmallVec::from_iter([choice(vec![limit.clone()], 10)]);
+        let (Reserved::Taken(record, ..), _) = store.reserve_now(Reservation { choices }, START) else { panic!() };
+        let name = Name::Lease(record.claim.id);
+        let settle = || End::Settle {
+            usage: Box::new(Usage::tokens(3, 1)),
+            amounts: Amounts::default().with(Meter::Total, 4),
+            cost: Pico(4),
+        };
+        let end = |end: End| {
+            let (store, name) = (store.clone(), name.clone());
+            thread::spawn(move || store.end_now(&name, |_| end, START).is_ok_and(|ended| !ended.repeat))
+        };
+        let (settled, cancelled) = (end(settle()), end(End::Cancel));
+        let swept = store.sweep_now(Now::at(START.mono + 2 * TICK), 8);
+        let (settled, cancelled) = (settled.join().unwrap(), cancelled.join().unwrap());
+        let expired = !swept.is_empty();
+        let (outcome, word, pins) = match (settled, cancelled, expired) {
+            (true, false, false) => (0, 4, 0),
+            (false, true, false) => (1, 0, 0),
+            // Late.
+            (true, false, true) => (2, 4, 0),
+            other => panic!("(settled, cancelled, expired): {other:?}"),
+        };
+        OUTCOMES[outcome].fetch_add(1, SeqCst);
+        assert_eq!(state(&store, &limit), (word, pins), "corrected once");
+        let first = store.lookup(&name).unwrap();
+        let again = if cancelled { End::Cancel } else { settle() };
+        let again = store.end_now(&name, |_| again, START).unwrap();
+        assert!(again.repeat && Arc::ptr_eq(&again.record, &first), "the first receipt");
+        assert_eq!(state(&store, &limit), (word, pins), "a repeat corrects nothing");
+        assert_eq!(store.slab.open(), 0);
+    });
+    assert!(OUTCOMES[..3].iter().all(|count| count.load(SeqCst) > 0), "each of the three wins somewhere");
+}
+
+fn held(id: LeaseId) -> Record {
+    Record::held(Claim::new(id, terms(Vec::new()), START, Holds::new()))
+}
+
+fn close(slab: &Slab, record: &Arc<Record>) {
+    let Ok(Step::Next(next)) = record.end(&End::Cancel, START) else { panic!() };
+    assert!(slab.step(record, Arc::new(next)), "nobody else ends it");
+}
+
+/// Four slots; one thread goes a whole round while another keeps a lease, reads it, and ends it.
+#[test]
+fn loom_slab_keeps_what_is_open() {
+    model(3, || {
+        let slab = Arc::new(Slab::new(2));
+        let kept = slab.insert(slab.place().unwrap(), held).record;
+        let other = {
+            let slab = slab.clone();
+            thread::spawn(move || {
+                for _ in 0..4 {
+                    let record = slab.insert(slab.place().unwrap(), held).record;
+                    assert!(slab.get(record.claim.id).is_some_and(|found| Arc::ptr_eq(&found, &record)));
+                    close(&slab, &record);
+                }
+            })
+        };
+        let id = kept.claim.id;
+        assert!(slab.get(id).is_some_and(|found| found.is_open()), "an open lease is never forgotten");
+        close(&slab, &kept);
+        assert!(slab.get(id).is_none_or(|found| found.claim.id == id), "an old id never finds a new lease");
+        other.join().unwrap();
+        assert_eq!(slab.open(), 0);
+    });
+}
+
+/// Four slots; one thread is held up between finding a free slot and putting its lease there, another goes round.
+#[test]
+fn loom_slab_gives_a_slot_to_one_of_two() {
+    model(3, || {
+        let slab = Arc::new(Slab::new(2));
+        let other = {
+            let slab = slab.clone();
+            thread::spawn(move || {
+                for _ in 0..3 {
+                    close(&slab, &slab.insert(slab.place().unwrap(), held).record);
+                }
+                slab.insert(slab.place().unwrap(), held).record
+            })
+        };
+        let mine = slab.insert(slab.place().unwrap(), held).record;
+        let other = other.join().unwrap();
+        for record in [mine, other] {
+            assert!(slab.get(record.claim.id).is_some_and(|found| found.is_open()), "an open lease is never forgotten");
+        }
+        assert_eq!(slab.open(), 2);
+        assert!(slab.place().is_none(), "no more than two are open");
+    });
+}
+
+/// A lease filed while a sweep passes its bucket is found by that sweep or by the next.
+#[test]
+fn loom_wheel_finds_what_is_filed_beside_a_sweep() {
+    model(3, || {
+        let (wheel, open) = (Arc::new(Wheel::new(2)), Arc::new(AtomicU32::new(0)));
+        let filer = {
+            let (wheel, open) = (wheel.clone(), open.clone());
+            thread::spawn(move || {
+                // ORDERING: relaxed; that the sweeper sees it is what filing promises.
+                open.store(1, Ordering::Relaxed);
+                wheel.file(1, 5 * TICK, 4 * TICK);
+            })
+        };
+        let mut found = 0;
+        let mut sweep = |now| {
+            wheel.sweep(now, 8, |slot| {
+                // ORDERING: relaxed, as above.
+                assert_eq!((slot, open.load(Ordering::Relaxed)), (1, 1), "the lease is there");
+                found += 1;
+                Look::Ended
+            });
+        };
+        sweep(6 * TICK);
+        filer.join().unwrap();
+        sweep(7 * TICK);
+        assert!(found > 0, "lost for a round");
+    });
+}
+
+/// Two sweeps that may look at one lease each leave the rest to the next.
+#[test]
+fn loom_wheel_leaves_the_rest_to_the_next_sweep() {
+    model(3, || {
+        let wheel = Arc::new(Wheel::new(3));
+        (0..3).for_each(|slot| wheel.file(slot, 5 * TICK, 4 * TICK));
+        let found = Arc::new(Count::new(0));
+        let sweep = |now, at_most| {
+            let (wheel, found) = (wheel.clone(), found.clone());
+            move || {
+                wheel.sweep(now, at_most, |slot| {
+                    found.fetch_or(1 << slot, SeqCst);
+                    Look::Ended
+                });
+            }
+        };
+        let other = thread::spawn(sweep(5 * TICK, 1));
+        sweep(6 * TICK, 1)();
+        other.join().unwrap();
+        sweep(7 * TICK, 8)();
+        assert_eq!(found.load(SeqCst), 0b111, "lost for a round");
+    });
+}
