@@ -9,6 +9,8 @@ pub mod admit;
 pub mod answer;
 pub mod args;
 pub mod call;
+#[cfg(feature = "jwt")]
+pub mod jwt;
 pub mod operator;
 pub mod relay;
 pub mod rewrite;

@@ -182,9 +182,14 @@ fn rosters<S: Store>(
     now: Now,
 ) -> Vec<Arc<Roster>> {
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
-    let mut models = models_of(tenant);
-    models.extend(tenant.any_model.is_some().then(|| ANY_MODEL.into()));
     let Shared { store, tallies, keyring, .. } = shared;
+    let mut models = models_of(tenant);
+    if tenant.any_model.is_some() {
+        models.push(ANY_MODEL.into());
+        // A key that may use some models only has no `*`.
+        let line = who.key().map(|key| keyring.line(tenant, key)).unwrap_or_default();
+        models.extend(line.iter().filter_map(|key| key.models.as_ref()).flatten().cloned());
+    }
     let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, run, now));
     rosters.filter_map(Result::ok).collect()
 }
