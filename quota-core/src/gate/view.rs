@@ -16,7 +16,7 @@ use crate::account::{Bound, Lineup};
 use crate::meter::At;
 use crate::principal::Principal;
 use crate::refusal::{Balance, Refusal};
-use crate::request::{MAX_RUN_ID, Request};
+use crate::request::{Input, MAX_RUN_ID, Request};
 use crate::store::{Choice, Reserved, Store, select};
 use crate::time::Now;
 
@@ -79,14 +79,17 @@ pub(super) fn hint<'a, S: Store>(
     shared: &'a Shared<S>,
     who: &'a Principal,
     request: &'a Request,
+    input: u64,
     mut refusal: Box<Refusal>,
     now: Now,
 ) -> S::Answer<'a, Box<Refusal>> {
     let choices: Vec<Choice> = shared.wired(|wiring| {
         let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
         let others = models_of(tenant).into_iter().filter(|model| *model != request.model).take(HINTED_MODELS);
+        // A refusal must stay cheap: the input is not counted again for each model, the first count serves as a guess.
+        let counted = Request { input: Input::Counted(input), id: None, ..Request::like(request) };
         let as_other = |model| {
-            let request = Request { model, id: None, ..request.clone() };
+            let request = Request { model, ..Request::like(&counted) };
             let mut prepared = prepare(shared, wiring, who, &request, now).ok()?;
             Some(prepared.reservation.choices.swap_remove(prepared.asked))
         };

@@ -191,7 +191,10 @@ pub fn l6_a_repeat_finds_the_open_lease<S: TestStore>() {
     let scene = Scene::<S>::new(policy(ROOMY));
     let lease = scene.lease(&request("r", 600, 400));
     let before = scene.balances();
-    let repeat = scene.lease(&request("r", 700, 500));
+    for larger in [request("r", 700, 400), request("r", 600, 500), request("r", 600, 400).choices(2)] {
+        assert_eq!(scene.refusal(&larger).reason, Reason::RequestIdConflict, "what it holds would not pay for it");
+    }
+    let repeat = scene.lease(&request("r", 500, 300));
     assert_eq!((repeat.id(), repeat.is_repeat(), lease.is_repeat()), (lease.id(), true, false));
     assert_eq!((repeat.input_tokens(), repeat.max_output_tokens()), (600, 400));
     assert_eq!(scene.balances(), before);
