@@ -135,9 +135,8 @@ impl<S: Store> Draft<'_, S> {
         if let Some(freeze) = self.gate.freeze_on(self.who, model) {
             return Err(self.frozen(&freeze));
         }
-        let Shared { store, tallies, keyring, .. } = self.gate;
         let run = self.request.run_id.as_deref();
-        let roster = self.wiring.roster(store, tallies, keyring, self.who, model, run, self.now);
+        let roster = self.wiring.roster(self.gate, self.who, model, run, self.now);
         let upstream = roster.as_ref().ok().and_then(|roster| roster.model.as_ref()?.upstream.as_ref());
         if let Some(freeze) = upstream.and_then(|upstream| self.gate.freeze_on(self.who, upstream)) {
             return Err(self.frozen(&freeze));

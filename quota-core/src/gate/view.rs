@@ -185,7 +185,7 @@ fn rosters<S: Store>(
     now: Now,
 ) -> Vec<Arc<Roster>> {
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
-    let Shared { store, tallies, keyring, .. } = shared;
+    let Shared { keyring, .. } = shared;
     let mut models = models_of(tenant);
     if tenant.any_model.is_some() {
         models.push(ANY_MODEL.into());
@@ -193,7 +193,7 @@ fn rosters<S: Store>(
         let line = who.key().map(|key| keyring.line(tenant, key)).unwrap_or_default();
         models.extend(line.iter().filter_map(|key| key.models.as_ref()).flatten().cloned());
     }
-    let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, run, now));
+    let rosters = models.iter().map(|model| wiring.roster(shared, who, model, run, now));
     rosters.filter_map(Result::ok).collect()
 }
 

@@ -204,7 +204,7 @@ pub fn l6_a_repeat_finds_the_open_lease<S: TestStore>() {
     scene.settle(&repeat, 500, 300).unwrap();
     assert!(scene.settle(&lease, 500, 300).unwrap().repeat);
     assert_eq!((scene.used("tpd"), scene.used("max_inflight")), (800, 0));
-    assert_eq!(scene.story("r"), ["admitted", "settled"]);
+    assert_eq!(scene.story("r"), ["admitted", "refused", "refused", "refused", "settled"]);
 }
 
 /// The same id again, after its lease has ended: refused, with what the first was charged.

@@ -157,7 +157,7 @@ pub fn error_of(error: &EndError) -> ModelError {
 #[derive(Debug, Clone)]
 pub enum Ending {
     /// With these figures.
-    Settle(Usage),
+    Settle(Box<Usage>),
     /// Never sent.
     Cancel,
     /// Unknown usage.
@@ -351,6 +351,9 @@ impl Model {
             });
             asked.set(meter, to.get(meter).saturating_sub(held.max().unwrap_or(0)));
         }
+        if asked == Amounts::default() {
+            return Ok(());
+        }
         // A lease is extended on the limits that it was admitted on.
         let limits = applied(plan, lease.who.tenant(), model, lease.who.user().unwrap_or(""));
         if let Some((reason, shorts, _)) = told(&self.short(&limits, &asked, now)) {
@@ -415,11 +418,11 @@ impl Model {
                 let cost = lease.price.as_ref().map_or(Pico(0), |price| price.exact(usage));
                 let (usage, amounts) = (usage.clone(), usage.amounts(cost.to_usd()));
                 let late = lease.state != ModelState::Held;
-                ModelState::Settled(Box::new(ModelSettled { usage: Some(usage), amounts, cost, late }))
+                ModelState::Settled(Box::new(ModelSettled { usage: Some(*usage), amounts, cost, late }))
             }
             (ModelState::Settled(first), Ending::Settle(usage)) => match &first.usage {
                 None => return conflict("usage"),
-                Some(first) if first == usage => return Ok(receipt(lease, true)),
+                Some(first) if *first == **usage => return Ok(receipt(lease, true)),
                 Some(first) if first.input_uncached != usage.input_uncached => return conflict("input_uncached"),
                 Some(_) => return conflict("output_text"),
             },
