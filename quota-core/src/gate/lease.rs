@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use super::{Handle, Shared};
 use crate::lease::{Cause, Claim, End, EndError, LeaseId, Receipt, Record};
+use crate::policy::plan::UpstreamFailure;
 use crate::policy::price::Price;
 use crate::refusal::Refusal;
 use crate::store::{Extended, Memory, Name, Store};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::time::Now;
 use crate::units::{Amounts, Meter, Pico};
 use crate::usage::{Outcome, Usage};
 
@@ -230,17 +232,54 @@ impl<S: Store> Lease<S> {
     }
 }
 
-impl<S: Store> Drop for Lease<S> {
-    fn drop(&mut self) {
+impl<S: Store> Lease<S> {
+    /// Ends it as dropped, with what was seen, without waiting for the store's answer.
+    pub(super) fn abandon(&self, seen: Option<Usage>) {
         // ORDERING: relaxed, see `end`.
-        if !self.owner || self.ended.load(Ordering::Relaxed) == 1 {
+        if !self.owner || self.ended.swap(1, Ordering::Relaxed) == 1 {
             return;
         }
         let gate = self.gate.clone();
         let now = gate.shared.clock.now();
-        self.shared().store.abandon(self.claim.id, Cause::Dropped, None, now, move |ended| {
+        self.shared().store.abandon(self.claim.id, Cause::Dropped, seen.map(Box::new), now, move |ended| {
             let _ = gate.shared.ended(ended, now);
         });
+    }
+
+    /// Ends it after an upstream that failed, as the policy says.
+    pub(super) fn failed(&self, seen: Option<Usage>) -> S::Answer<'_, Result<Receipt, EndError>> {
+        match self.shared().upstream_failure() {
+            UpstreamFailure::Release => self.finish(Outcome::FailedWithoutUsage),
+            UpstreamFailure::Unresolved => self.unresolved(Cause::UpstreamFailed, seen),
+        }
+    }
+
+    /// The output that every limit covers.
+    pub(super) fn least_covered(&self) -> u64 {
+        let terms = &self.claim.terms;
+        let covered = self.claim.holds.iter().map(|hold| match terms.lineup.limits()[hold.limit as usize].meter {
+            Meter::Output => hold.amount,
+            Meter::Total => hold.amount.saturating_sub(terms.input.reserve),
+            Meter::Money if hold.amount < terms.worst_cost.to_usd().units() => terms.output_expected,
+            _ => terms.output_ceiling,
+        });
+        covered.min().unwrap_or(terms.output_ceiling)
+    }
+
+    pub(super) fn now(&self) -> Now {
+        self.shared().clock.now()
+    }
+
+    /// The refusal of a lease that has ended meanwhile.
+    pub(super) fn gone(&self) -> Box<Refusal> {
+        let shared = self.shared();
+        shared.gone(&self.claim, shared.clock.now())
+    }
+}
+
+impl<S: Store> Drop for Lease<S> {
+    fn drop(&mut self) {
+        self.abandon(None);
     }
 }
 
@@ -268,8 +307,7 @@ fn cost(price: &Price, usage: &Usage, asked: Option<&str>) -> Pico {
 }
 
 /// The ending of a record by what the upstream's answer came to.
-pub(super) fn end_of(record: &Record, outcome: Outcome, failure: crate::policy::plan::UpstreamFailure) -> End {
-    use crate::policy::plan::UpstreamFailure;
+pub(super) fn end_of(record: &Record, outcome: Outcome, failure: UpstreamFailure) -> End {
     match outcome {
         Outcome::Final(usage) => settlement(record, usage),
         Outcome::NotRun => settlement(record, Usage::not_run()),
