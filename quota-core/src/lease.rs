@@ -15,7 +15,7 @@ use crate::policy::price::Price;
 use crate::principal::Principal;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::Now;
-use crate::units::{Amounts, Meter, Pico};
+use crate::units::{Amounts, Meter, Pico, Usd};
 use crate::usage::Usage;
 
 /// Names one lease among all that a store has ever given out.
@@ -478,6 +478,13 @@ impl Record {
         amounts
     }
 
+    /// The worst case in money: what was agreed, or what the hold was raised to since.
+    fn worst_cost(&self) -> Pico {
+        let (held, agreed) = (Usd::from_units(self.held_amounts().get(Meter::Money)), self.claim.terms.worst_cost);
+        // The hold is rounded up, so it says more only where it was raised.
+        if held > agreed.to_usd() { Pico(held.units() as u128 * 10_000) } else { agreed }
+    }
+
     /// The record after an ending.
     ///
     /// # Errors
@@ -498,7 +505,7 @@ impl Record {
             }
             (State::Held | State::Unresolved(_), End::Assume) => {
                 let late = !matches!(self.state, State::Held);
-                next(settled(None, self.held_amounts().counted(), self.claim.terms.worst_cost, late))
+                next(settled(None, self.held_amounts().counted(), self.worst_cost(), late))
             }
             (State::Settled(first), End::Settle { usage, .. }) => match first.usage.as_ref() {
                 Some(before) => match before.first_difference(usage) {
@@ -603,8 +610,8 @@ impl Receipt {
         let (charged, cost, usage, late) = match &record.state {
             State::Settled(settled) => (settled.amounts, settled.cost, settled.usage.clone(), settled.late),
             State::Cancelled(_) => (Amounts::default(), Pico(0), None, false),
-            State::Held => (held, record.claim.terms.worst_cost, None, false),
-            State::Unresolved(_) => (held.counted(), record.claim.terms.worst_cost, None, false),
+            State::Held => (held, record.worst_cost(), None, false),
+            State::Unresolved(_) => (held.counted(), record.worst_cost(), None, false),
         };
         Receipt {
             lease: record.claim.id,

@@ -63,7 +63,7 @@ pub mod time;
 pub mod units;
 pub mod usage;
 
-pub use crate::gate::{Decision, Gate, GateBuilder, Lease};
+pub use crate::gate::{Decision, Gate, GateBuilder, Lease, StreamMeter};
 pub use crate::key::Secret;
 pub use crate::lease::{EndError, LeaseId, Receipt};
 pub use crate::policy::Policy;

@@ -115,6 +115,37 @@ fn the_first_early_retry_is_decided_as_usual_and_the_wait_then_grows() {
 }
 
 #[test]
+fn a_repeat_of_an_open_request_is_no_storm() {
+    let (gate, _) = gate("tenants: {acme: {rpm: {hard: 60, burst: 1}, models: {m: {}}}}");
+    let who = Principal::builder("acme").build();
+    let open = Request::chat("m").text("go on").id("open");
+    let Decision::Allow(lease) = gate.admit(&who, &open) else { panic!("not allowed") };
+    let other = Request::chat("m").text("go on").id("other");
+    let reasons: Vec<_> = (0..4).map(|_| gate.admit(&who, &other).reason().unwrap()).collect();
+    assert_eq!(reasons[3], Reason::RetryStorm);
+    let Decision::Allow(again) = gate.admit(&who, &open) else { panic!("its lease is hidden") };
+    assert_eq!((again.id(), again.is_repeat()), (lease.id(), true));
+}
+
+#[test]
+fn who_waits_keeps_the_place_when_it_asks_again() {
+    let policy = "
+queues: {interactive: {max_wait_ms: 5000}}
+tenants: {acme: {max_queue: 1, max_inflight: {hard: 1, on_exceed: queue}, models: {m: {}}}}";
+    let (gate, _) = gate(policy);
+    let (who, request) = (Principal::builder("acme").build(), Request::chat("m"));
+    let Decision::Allow(lease) = gate.admit(&who, &request) else { panic!("not allowed") };
+    let Decision::Queue(queued) = gate.admit(&who, &request) else { panic!("not queued") };
+    assert_eq!(gate.admit(&who, &request).reason(), Some(Reason::QueueFull));
+    let Decision::Queue(queued) = gate.admit_again(queued, &who, &request) else { panic!("it lost its place") };
+    lease.settle(Usage::tokens(1, 1)).unwrap();
+    let Decision::Allow(_next) = gate.admit_again(queued, &who, &request) else { panic!("not allowed") };
+    let Decision::Queue(_) = gate.admit(&who, &request) else { panic!("the place is free again") };
+    let queued = gate.recent("acme", u64::MAX).iter().filter(|entry| entry.event.name() == "queued").count();
+    assert_eq!(queued, 2, "asking again is not told again");
+}
+
+#[test]
 fn a_soft_amount_and_a_percentage_are_told_once_a_period() {
     let policy = "
 models: {m: {price: {input: 1, output: 1}}}

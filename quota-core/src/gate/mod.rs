@@ -204,16 +204,29 @@ impl<S: Store> Gate<S> {
         let now = shared.clock.now();
         // Whoever waits was told to, and is not early.
         let early = if place.is_none() { shared.storms.early(who, request, now) } else { None };
-        if let Some(wait) = early {
-            let refusal = refusal(Reason::RetryStorm, Some(who), request, None);
-            return S::ready(shared.reject(Box::new(Refusal { wait: Wait::After(wait), ..*refusal }), now));
-        }
+        let Some(wait) = early else { return self.decide_now(who, request, place, now) };
+        let Some(id) = &request.id else { return S::ready(shared.stormy(who, request, wait, now)) };
+        // A repeat of a request whose lease is open is no storm: it has to find its lease.
+        S::chain(shared.store.find(Name::Request(id.clone()), |record| record), move |record| match record {
+            Some(record) if record.is_open() => self.decide_now(who, request, place, now),
+            _ => S::ready(shared.stormy(who, request, wait, now)),
+        })
+    }
+
+    fn decide_now<'a>(
+        &'a self,
+        who: &'a Principal,
+        request: &'a Request,
+        place: Option<tally::Place>,
+        now: Now,
+    ) -> S::Answer<'a, Decision<Lease<S>>> {
+        let shared = self.shared();
         let prepared = shared.wired(|wiring| prepare::prepare(shared, wiring, who, request, now));
-        let Prepared { reservation, rosters, asked } = match prepared {
+        let Prepared { reservation, rosters, asked, plan } = match prepared {
             Ok(prepared) => prepared,
             Err(refusal) => return S::ready(shared.reject(refusal, now)),
         };
-        let question = verdict::Question::of(&reservation, rosters, asked, request);
+        let question = verdict::Question::of(&reservation, rosters, asked, plan, request);
         let concluded = shared.store.reserve(reservation, now, move |reserved, swept| {
             shared.swept(swept, now);
             self.conclude(question, reserved, place, now)
@@ -291,7 +304,7 @@ impl<S: Store> Gate<S> {
         now: Now,
     ) -> Decision<Lease<S>> {
         let shared = self.shared();
-        let degradation = shared.wired(|wiring| question.degradation(wiring, &record.claim.terms, lacks));
+        let degradation = question.degradation(&record.claim.terms, lacks);
         let (first, owner) = record.claim.noted.first_and_owner();
         if first {
             shared.journal.append(Event::Admitted(record.clone()), now);
@@ -444,6 +457,12 @@ impl<S: Store> Shared<S> {
 
     fn upstream_failure(&self) -> UpstreamFailure {
         self.wired(|wiring| wiring.plan.upstream_failure)
+    }
+
+    /// The answer to a retry that comes again and again before it was to.
+    fn stormy<L>(&self, who: &Principal, request: &Request, wait: std::time::Duration, now: Now) -> Decision<L> {
+        let refusal = refusal(Reason::RetryStorm, Some(who), request, None);
+        self.reject(Box::new(Refusal { wait: Wait::After(wait), ..*refusal }), now)
     }
 
     /// Counts, journals and answers a refusal before any roster was found.

@@ -11,7 +11,7 @@ use super::Shared;
 use super::wiring::{NoRoster, Roster, Wiring};
 use crate::estimate::{InputEstimate, output_ceiling};
 use crate::lease::{Asked, Terms};
-use crate::policy::plan::{DegradeStep, Hold, OnExceed, Priority, UnknownPrice};
+use crate::policy::plan::{DegradeStep, Hold, OnExceed, Plan, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
 use crate::reason::Reason;
@@ -34,6 +34,8 @@ pub(super) struct Prepared {
     pub(super) rosters: SmallVec<[Arc<Roster>; 1]>,
     /// The place of the request as asked among the choices.
     pub(super) asked: usize,
+    /// The plan, where it has steps of degrading.
+    pub(super) plan: Option<Arc<Plan>>,
 }
 
 /// What a choice can be settled at.
@@ -91,7 +93,8 @@ pub(super) fn prepare<S: Store>(
         true => 0,
         false => draft.degrade(&mut choices, &mut rosters),
     };
-    Ok(Prepared { reservation: Reservation { choices }, rosters, asked })
+    let plan = (!wiring.plan.degrade.is_empty()).then(|| wiring.plan.clone());
+    Ok(Prepared { reservation: Reservation { choices }, rosters, asked, plan })
 }
 
 /// What is wrong with a request before its policy is looked at.
@@ -289,7 +292,7 @@ impl<S: Store> Draft<'_, S> {
                 Hold::P95 => (likely, likely),
                 Hold::Adaptive => (likely, worst),
             };
-            Ask { amount, near, period: self.wiring.period(term, self.now) }
+            Ask { amount, near, period: self.wiring.period(term, self.now), idle: false }
         });
         Ok(Choice {
             terms,

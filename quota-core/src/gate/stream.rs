@@ -121,11 +121,16 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use super::*;
+    use crate::gate::Gate;
     use crate::lease::State;
     use crate::policy::Policy;
+    use crate::principal::Principal;
+    use crate::reason::Reason;
+    use crate::request::Request;
     use crate::time::ManualClock;
-    use crate::usage::Dialect;
-    use crate::{Gate, Lease, Principal, Reason, Request};
+    use crate::units::Meter;
+    use crate::usage::Usage;
 
     fn gate(limits: &str) -> (Gate, Arc<ManualClock>) {
         let policy = format!("settings: {{lease_ttl_ms: 5000}}\ntenants: {{acme: {{{limits}, models: {{m: {{}}}}}}}}");
@@ -153,7 +158,7 @@ mod tests {
         let who = Principal::builder("acme").build();
         for _ in 0..32 {
             let lease = gate.admit(&who, &Request::chat("m").input_tokens(10).max_output_tokens(2000)).lease().unwrap();
-            lease.settle(crate::Usage::tokens(10, 30)).unwrap();
+            lease.settle(Usage::tokens(10, 30)).unwrap();
         }
     }
 
@@ -176,7 +181,7 @@ mod tests {
         }
         meter.feed(LAST.as_bytes(), |bytes| passed.extend_from_slice(bytes));
         let receipt = meter.finish(|bytes| passed.extend_from_slice(bytes)).unwrap();
-        assert_eq!((receipt.outcome, receipt.charged.get(crate::Meter::Output)), ("settled", 700));
+        assert_eq!((receipt.outcome, receipt.charged.get(Meter::Output)), ("settled", 700));
         let passed = String::from_utf8(passed).unwrap();
         assert!(passed.ends_with("data: [DONE]\n\n") && !passed.contains("usage"));
         let names: Vec<_> = gate.explain("r").iter().map(|entry| entry.event.name()).collect();

@@ -12,7 +12,7 @@ use super::tally::Place;
 use super::wiring::{Roster, Tallies, Wiring, queues};
 use crate::account::Lineup;
 use crate::lease::{Receipt, Record, Terms};
-use crate::policy::plan::{OnExceed, Window};
+use crate::policy::plan::{OnExceed, Plan, Window};
 use crate::policy::price;
 use crate::reason::Reason;
 use crate::refusal::{Fits, Refusal, Shortage, Wait};
@@ -34,6 +34,8 @@ pub(super) struct Question<'a> {
     output_ceiling: u64,
     lane: Arc<str>,
     guessed: Option<Arc<price::Price>>,
+    /// The plan whose steps the later choices are, where there are any; a reload meanwhile does not change them.
+    plan: Option<Arc<Plan>>,
 }
 
 impl<'a> Question<'a> {
@@ -41,12 +43,13 @@ impl<'a> Question<'a> {
         reservation: &Reservation,
         rosters: SmallVec<[Arc<Roster>; 1]>,
         asked: usize,
+        plan: Option<Arc<Plan>>,
         request: &'a Request,
     ) -> Question<'a> {
         let terms = &reservation.choices[asked].terms;
         let (input, output_ceiling, lane) = (terms.input.reserve, terms.output_ceiling, terms.lane.clone());
         let guessed = terms.price.clone().filter(|_| terms.price_is_guess);
-        Question { request, rosters, asked, input, output_ceiling, lane, guessed }
+        Question { request, rosters, asked, plan, input, output_ceiling, lane, guessed }
     }
 
     /// The input that would be reserved as asked, in tokens.
@@ -142,9 +145,9 @@ impl<'a> Question<'a> {
     }
 
     /// The degradation of terms that a later choice was admitted on; `None` if it was admitted as asked.
-    pub(super) fn degradation(&self, wiring: &Wiring, terms: &Terms, lacks: &[Lacks]) -> Option<Degradation> {
+    pub(super) fn degradation(&self, terms: &Terms, lacks: &[Lacks]) -> Option<Degradation> {
         let step = terms.degraded?;
-        let plan = wiring.plan.degrade.get(step as usize)?;
+        let plan = self.plan.as_ref()?.degrade.get(step as usize)?;
         let roster = self.roster(self.asked);
         let (reason, limit) = if plan.is_by_pressure() {
             let pool = roster.model.as_ref().and_then(|model| model.pool.clone());

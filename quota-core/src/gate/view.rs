@@ -42,9 +42,9 @@ pub(super) fn preview<'a, S: Store>(
     request: &'a Request,
     now: Now,
 ) -> S::Answer<'a, Decision<Offer>> {
-    let Prepared { reservation, rosters, asked } = prepared;
+    let Prepared { reservation, rosters, asked, plan } = prepared;
     let lineup = joined(reservation.choices.iter().map(|choice| &choice.terms.lineup));
-    let question = Question::of(&reservation, rosters, asked, request);
+    let question = Question::of(&reservation, rosters, asked, plan, request);
     shared.store.read(lineup, move |words| {
         let Some(words) = words else { return Decision::Reject(question.unreserved(&Reserved::Unavailable)) };
         let choices = &reservation.choices;
@@ -58,7 +58,7 @@ pub(super) fn preview<'a, S: Store>(
                     max_output_tokens: terms.output_ceiling,
                     worst_cost: terms.worst_cost,
                 };
-                match shared.wired(|wiring| question.degradation(wiring, terms, &lacks)) {
+                match question.degradation(terms, &lacks) {
                     Some(degradation) => Decision::Degrade(offer, degradation),
                     None => Decision::Allow(offer),
                 }

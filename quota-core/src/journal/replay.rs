@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::{Entry, Event, Journal};
-use crate::account::Bound;
+use crate::account::{Bound, Column};
 use crate::lease::{Hold, LeaseId, Record, State};
 use crate::meter::{At, Budget, Rule};
 use crate::policy::plan::Window;
@@ -16,10 +16,18 @@ use crate::time::{Now, Period};
 /// The words that a journal adds up to, by scope and limit.
 #[derive(Debug, Default)]
 pub struct Replayed {
-    words: BTreeMap<(Arc<str>, Arc<str>), (Rule, u64)>,
+    words: BTreeMap<(Arc<str>, Arc<str>), Vec<Kept>>,
     leases: HashMap<LeaseId, Seen>,
     /// Entries that were no longer there; what they did is missing from the words.
     pub missing: u64,
+}
+
+/// The word of one account. A limit whose window has changed has an account for each; the latest is the live one.
+#[derive(Debug)]
+struct Kept {
+    column: Column,
+    rule: Rule,
+    word: u64,
 }
 
 /// What has been replayed of one lease.
@@ -36,8 +44,8 @@ impl Replayed {
     ///
     /// `period` is the limit's present period; it is ignored by rates and gauges.
     pub fn used(&self, scope: &str, limit: &str, now: Now, period: Period) -> Option<u64> {
-        let (rule, word) = self.words.get(&(scope.into(), limit.into()))?;
-        Some(rule.read(*word, &At { now, period }).used)
+        let kept = self.words.get(&(scope.into(), limit.into()))?.last()?;
+        Some(kept.rule.read(kept.word, &At { now, period }).used)
     }
 
     /// Every limit that an entry names: scope and limit.
@@ -47,9 +55,13 @@ impl Replayed {
 
     fn word(&mut self, bound: &Bound) -> &mut u64 {
         let key = (bound.scope.clone(), bound.limit.clone());
-        let entry = self.words.entry(key).or_insert((bound.rule, 0));
-        entry.0 = bound.rule;
-        &mut entry.1
+        let accounts = self.words.entry(key).or_default();
+        let at = accounts.iter().position(|kept| kept.column == bound.column).unwrap_or_else(|| {
+            accounts.push(Kept { column: bound.column.clone(), rule: bound.rule, word: 0 });
+            accounts.len() - 1
+        });
+        accounts[at].rule = bound.rule;
+        &mut accounts[at].word
     }
 
     fn take(&mut self, bound: &Bound, hold: &Hold, now: Now) {

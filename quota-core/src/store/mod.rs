@@ -26,6 +26,8 @@ pub struct Ask {
     pub near: u64,
     /// The present period of the limit's calendar; ignored by rates and gauges.
     pub period: Period,
+    /// Whether the account is left alone altogether. (Taking an amount of 0 moves a budget's word to its period.)
+    pub idle: bool,
 }
 
 /// One way to admit a request: as asked, or degraded.

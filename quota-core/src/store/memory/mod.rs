@@ -315,10 +315,10 @@ impl Memory {
             let asks = lineup.limits().iter().enumerate().map(|(at, bound)| {
                 let wanted = if bound.meter.is_held() { 0 } else { to.get(bound.meter) };
                 let more = wanted.saturating_sub(record.held_on(at as u16));
-                Ask { amount: more, near: more, period: periods.get(at).copied().unwrap_or_default() }
+                Ask { amount: more, near: more, period: periods.get(at).copied().unwrap_or_default(), idle: more == 0 }
             });
             let asks: SmallVec<[Ask; 8]> = asks.collect();
-            if asks.iter().all(|ask| ask.amount == 0) {
+            if asks.iter().all(|ask| ask.idle) {
                 return Extended::Raised(record);
             }
             let terms = record.claim.terms.clone();
@@ -492,7 +492,7 @@ fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Hold
     if !row::pin(words) {
         return Err(Miss::Crowded);
     }
-    for (limit, bound, ask) in asks(&choice.terms.lineup, choice, span) {
+    for (limit, bound, ask) in asks(&choice.terms.lineup, choice, span).filter(|(.., ask)| !ask.idle) {
         let moment = ask.at(now);
         let word = &mut words[bound.account.column as usize];
         let amount = ask.amount_on(bound, *word, &moment);

@@ -12,7 +12,7 @@ use loom::thread;
 
 use super::*;
 use crate::estimate::InputEstimate;
-use crate::lease::Terms;
+use crate::lease::{Asked, Terms};
 use crate::meter::{Gauge, Rule};
 use crate::policy::plan::Window;
 use crate::principal::Principal;
@@ -73,12 +73,18 @@ fn terms(limits: Vec<Bound>) -> Terms {
         model: "m".into(),
         group: "m".into(),
         lane: "".into(),
+        run_id: None,
+        tool_calls: 0,
+        input_guess: 0,
         input: InputEstimate { expected: 0, reserve: 0, exact: true },
         output_ceiling: 0,
         output_expected: 0,
+        asked: Asked { model: "m".into(), max_output_tokens: None, worst_cost: Pico(0) },
         worst_cost: Pico(0),
         price: None,
+        price_is_guess: false,
         stream: false,
+        text_only: true,
         choices: 1,
         service_tier: None,
         degraded: None,
@@ -89,9 +95,9 @@ fn terms(limits: Vec<Bound>) -> Terms {
 }
 
 fn choice(limits: Vec<Bound>, amount: u64) -> Choice {
-    let ask = Ask { amount, near: amount, period: Period::default() };
+    let ask = Ask { amount, near: amount, period: Period::default(), idle: false };
     let asks = limits.iter().map(|_| ask).collect();
-    Choice { terms: terms(limits), asks, within_soft: SmallVec::new(), yields: None }
+    Choice { terms: terms(limits), asks, after: None, within_soft: SmallVec::new(), yields: None }
 }
 
 /// A scope's word, and the leases that it counts.
@@ -210,7 +216,7 @@ fn loom_reserve_tries_again_after_an_undo() {
 #[test]
 fn loom_lease_ends_once() {
     static OUTCOMES: [Seen; 3] = [Seen::NEVER; 3];
-    model(2, || {
+    model(1, || {
         let store = store(1);
         let limit = bound(&store, "a", 10);
         let choices = SmallVec::from_iter([choice(vec![limit.clone()], 10)]);
@@ -353,7 +359,7 @@ fn loom_wheel_finds_what_is_filed_late() {
         let mut found = false;
         wheel.sweep(8 * TICK, 8, |_| {
             found = true;
-            Look::Done
+            Look::Ended
         });
         assert!(found, "lost for a round");
     });

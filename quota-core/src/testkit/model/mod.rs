@@ -58,6 +58,20 @@ struct ModelLease {
     age: u64,
 }
 
+impl ModelLease {
+    /// What is charged while the usage is unknown: the worst case as agreed, or the money that an extension has raised it
+    /// to.
+    fn unknown_cost(&self) -> Pico {
+        let money = self.holds.iter().filter(|hold| hold.meter == Meter::Money);
+        let sums = money.clone().map(|hold| {
+            let same = money.clone().filter(|other| other.key == hold.key);
+            same.map(|other| other.amount).sum::<u64>()
+        });
+        let held = sums.max().unwrap_or(0);
+        if held > self.worst.to_usd().units() { Pico(held as u128 * 10_000) } else { self.worst }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct ModelHold {
     key: Key,
@@ -355,7 +369,8 @@ impl Model {
             return Ok(());
         }
         // A lease is extended on the limits that it was admitted on.
-        let limits = applied(plan, lease.who.tenant(), model, lease.who.user().unwrap_or(""));
+        let mut limits = applied(plan, lease.who.tenant(), model, lease.who.user().unwrap_or(""));
+        limits.retain(|applied| asked.get(applied.limit.meter) > 0);
         if let Some((reason, shorts, _)) = told(&self.short(&limits, &asked, now)) {
             return Err((reason, shorts));
         }
@@ -473,7 +488,7 @@ impl Model {
                 }
                 ModelState::Unresolved { since, .. } if since + lease.age <= now.mono => {
                     let amounts = held(lease).counted();
-                    let (usage, cost, late) = (None, lease.worst, true);
+                    let (usage, cost, late) = (None, lease.unknown_cost(), true);
                     ModelState::Settled(Box::new(ModelSettled { usage, amounts, cost, late }))
                 }
                 _ => continue,
@@ -578,8 +593,8 @@ fn held(lease: &ModelLease) -> Amounts {
 fn receipt(lease: &ModelLease, repeat: bool) -> ModelReceipt {
     let held = held(lease);
     let (outcome, charged, cost, late) = match &lease.state {
-        ModelState::Held => ("held", held, lease.worst, false),
-        ModelState::Unresolved { .. } => ("unresolved", held.counted(), lease.worst, false),
+        ModelState::Held => ("held", held, lease.unknown_cost(), false),
+        ModelState::Unresolved { .. } => ("unresolved", held.counted(), lease.unknown_cost(), false),
         ModelState::Settled(settled) => ("settled", settled.amounts, settled.cost, settled.late),
         ModelState::Cancelled => ("cancelled", Amounts::default(), Pico(0), false),
     };
