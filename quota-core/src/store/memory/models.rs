@@ -216,7 +216,7 @@ fn loom_reserve_tries_again_after_an_undo() {
 #[test]
 fn loom_lease_ends_once() {
     static OUTCOMES: [Seen; 3] = [Seen::NEVER; 3];
-    model(1, || {
+    model(2, || {
         let store = store(1);
         let limit = bound(&store, "a", 10);
         let choices = SmallVec::from_iter([choice(vec![limit.clone()], 10)]);
