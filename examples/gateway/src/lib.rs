@@ -9,6 +9,8 @@ pub mod admit;
 pub mod answer;
 pub mod args;
 pub mod call;
+pub mod dashboard;
+pub mod figures;
 pub mod operator;
 pub mod relay;
 pub mod rewrite;

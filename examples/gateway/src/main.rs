@@ -74,11 +74,14 @@ async fn serve(listener: TcpListener, gateway: Arc<Gateway>, asked: impl Future<
     // The pieces of a stream are small: each would wait for the acknowledgement of the one before.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let server =
-        axum::serve(listener, router(gateway)).with_graceful_shutdown(async move { stopping.notified().await });
+        axum::serve(listener, router(gateway.clone())).with_graceful_shutdown(async move { stopping.notified().await });
     let mut server = tokio::spawn(server.into_future());
     tokio::select! {
         ended = &mut server => return told(ended),
-        () = asked => stop.notify_one(),
+        () = asked => {
+            stop.notify_one();
+            gateway.dashboard.close();
+        }
     }
     match tokio::time::timeout(GRACE, server).await {
         Ok(ended) => told(ended),
@@ -116,6 +119,7 @@ fn greet(args: &Args, gateway: &Gateway, address: SocketAddr, admin_key: Option<
         );
         format!("-H \"Content-Type: application/json\" -d \"{}\"", text.replace('"', "\\\""))
     };
+    println!("gateway: dashboard, for the admin key: http://{here}/");
     println!();
     println!("curl -s http://{here}/v1/chat/completions {bearer} {}", body(""));
     println!("curl -sN http://{here}/v1/chat/completions {bearer} {}", body("\"stream\":true,"));

@@ -27,6 +27,7 @@ use tokio_stream::StreamExt;
 use crate::admit::admit;
 use crate::answer::{Fault, Manner, add_headers, json_response};
 use crate::call::{Call, Patience};
+use crate::dashboard::{self, Dashboard};
 use crate::operator;
 use crate::rewrite::{Agreed, rewrite};
 use crate::source::Source;
@@ -59,7 +60,9 @@ pub struct Gateway {
     pub gate: Gate,
     pub(crate) admin_key: String,
     source: Source,
-    plan: RwLock<Arc<Plan>>,
+    pub(crate) plan: RwLock<Arc<Plan>>,
+    /// Who watches the dashboard.
+    pub dashboard: Dashboard,
     upstream: Arc<Upstream>,
     max_body: usize,
     patience: Patience,
@@ -94,6 +97,7 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .route("/v1/quota", get(|State(g): State<Arc<Gateway>>, h| async move { g.quota(&h) }))
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(operator::routes())
+        .merge(dashboard::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(nowhere)
         .with_state(gateway)
@@ -114,6 +118,7 @@ impl Gateway {
         let policy = config.source.load()?;
         Ok(Arc::new(Gateway {
             plan: RwLock::new(policy.plan().clone()),
+            dashboard: Dashboard::default(),
             gate: Gate::new(policy),
             admin_key: config.admin_key,
             source: config.source,
