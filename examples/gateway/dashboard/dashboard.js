@@ -40,7 +40,10 @@ const words = (name) => String(name).replaceAll("_", " ");
 
 // Cells: what a column makes of a line is { text, name, title, request, bar }, and a cell is only touched when that changed.
 
-const text = (key, label, name = "name") => ({ key, label, cell: (line) => ({ text: line[key] ?? "", name, title: line[key] ?? "" }) });
+const text = (key, label) => ({
+  key, label,
+  cell: (line) => (line[key] ? { text: line[key], name: "name", title: line[key] } : { text: "—", name: "zero" }),
+});
 const amount = (key, label, warn = "") => ({
   key, label, numeric: true,
   cell: (line) => {
@@ -86,7 +89,7 @@ class Table {
       const button = el("button", "", column.label);
       button.type = "button";
       button.addEventListener("click", () => this.sortBy(column));
-      const head = el("th", column.numeric ? "num" : "", button);
+      const head = el("th", column.numeric && !column.left ? "num" : "", button);
       head.scope = "col";
       return head;
     });
@@ -183,13 +186,13 @@ const tables = {
   ], { key: (line) => line.lane, empty: "There is no lane." }),
   limits: new Table("limits", [
     text("scope", "Scope"), text("limit", "Limit"),
-    { key: "full", label: "Use", numeric: true, cell: (line) => ({ bar: bar(line) }) },
+    { key: "full", label: "Use", numeric: true, left: true, cell: (line) => ({ bar: bar(line) }) },
     amount("used", "Used"), amount("held", "Held"), amount("soft", "Soft"), amount("hard", "Hard"), amount("remaining", "Left"),
-    { key: "resets_in_ms", label: "Whole again in", numeric: true, cell: (line) => ({ text: duration(line.resets_in_ms), name: "num" }) },
+    { key: "resets_in_ms", label: "Resets in", numeric: true, cell: (line) => ({ text: duration(line.resets_in_ms), name: "num" }) },
   ], { key: (line) => JSON.stringify([line.scope, line.limit]), empty: "The policy has no limit." }),
   refusals: new Table("refusals", [
     { key: "reason", label: "Reason", cell: (line) => ({ text: line.reason }) }, text("tenant", "Tenant"), text("model", "Model"), amount("count", "Count"),
-    { key: "share", label: "Share", numeric: true, cell: (line) => ({ bar: { parts: [["unresolved", line.share]] } }) },
+    { key: "share", label: "Share", numeric: true, left: true, cell: (line) => ({ bar: { parts: [["unresolved", line.share]] } }) },
   ], { key: (line) => JSON.stringify([line.tenant, line.model, line.reason]), sort: "count", empty: "Nothing was refused." }),
   unresolved: new Table("unresolved", [
     request, text("tenant", "Tenant"), text("model", "Model"),
@@ -207,13 +210,14 @@ const tables = {
 
 function tiles(all) {
   const tile = (label, value, name = "") => el("div", `tile ${name}`, el("b", "", grouped(value)), el("span", "", label));
+  const more = (label, money) => `${label}${Number(money) > 0 ? `, ${grouped(money)} USD` : ""}`;
   const when = (value, name) => (Number(value) > 0 ? name : "");
   const error = errorOf(all);
   byId("global").replaceChildren(
     tile("allowed", all.allowed), tile("degraded", all.degraded, when(all.degraded, "warn")), tile("told to wait", all.queued),
-    tile("refused", all.refused, when(all.refused, "bad")), tile("waiting now", all.waiting), tile("open now", all.open),
-    tile("USD held", all.held_usd), tile("USD charged", all.charged_usd), tile("tokens in", all.input_tokens), tile("tokens out", all.output_tokens),
-    tile("unresolved", all.unresolved, when(all.unresolved, "warn")), tile("USD unresolved", all.unresolved_usd, when(all.unresolved_usd, "warn")),
+    tile("refused", all.refused, when(all.refused, "bad")), tile("waiting now", all.waiting), tile(more("open now", all.held_usd), all.open),
+    tile(more("unresolved", all.unresolved_usd), all.unresolved, when(all.unresolved, "warn")),
+    tile("USD charged", all.charged_usd), tile("tokens in", all.input_tokens), tile("tokens out", all.output_tokens),
     tile("estimate off by", error === null ? "—" : `${error.toFixed(1)} %`),
   );
 }
@@ -246,10 +250,18 @@ function show() {
 // A request's story.
 
 const SKIPPED = ["seq", "at", "event", "request_id", "message", "lease"];
+// What comes first; the rest follows as it came.
+const FIRST = [
+  "tenant", "app", "user", "key", "model", "lane", "run", "reason", "cause", "scope", "limit", "meter", "hard", "used", "asked", "held", "used_after",
+  "input_guess", "input_expected", "input_reserved", "exact", "output_expected", "output_ceiling", "worst_case_usd", "charged_usd", "cost_usd",
+];
+const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
+const inOrder = (names) => names.sort((a, b) => rank(a) - rank(b));
 
 function facts(object) {
   const list = el("dl");
-  for (const [name, value] of Object.entries(object)) {
+  for (const name of inOrder(Object.keys(object))) {
+    const value = object[name];
     if (value === null || typeof value === "object") continue;
     const shown = typeof value === "boolean" ? (value ? "yes" : "no") : name.endsWith("_ms") ? duration(value) : grouped(value);
     list.append(el("dt", "", words(name.replace(/_ms$/, ""))), el("dd", "", shown));
@@ -258,7 +270,7 @@ function facts(object) {
 }
 
 function plainTable(lines) {
-  const names = [...new Set(lines.flatMap((line) => Object.keys(line)))];
+  const names = inOrder([...new Set(lines.flatMap((line) => Object.keys(line)))]);
   const numeric = (name) => lines.every((line) => line[name] === null || line[name] === undefined || /^-?[\d.]+$/.test(String(line[name])));
   const cell = (tag, name, shown) => el(tag, numeric(name) ? "num" : "", shown);
   const value = (name, value) => (typeof value === "boolean" ? (value ? "yes" : "no") : name.endsWith("_ms") ? duration(value) : grouped(value));
@@ -279,7 +291,7 @@ function chapter(entry, first) {
   const plain = Object.fromEntries(Object.entries(entry).filter(([name]) => !SKIPPED.includes(name)));
   const after = new Date(entry.at) - new Date(first.at);
   const parts = [
-    el("div", "", el("span", `badge ${entry.event}`, words(entry.event)), el("span", "at quiet", `${entry.at}${after > 0 ? `, ${duration(after)} later` : ""}`)),
+    el("div", "", el("span", `badge ${entry.event}`, words(entry.event)), el("span", "at quiet", `${new Date(entry.at).toISOString()}${after > 0 ? `, ${duration(after)} later` : ""}`)),
     entry.message ? el("p", "", entry.message) : null,
     facts(plain),
     ...amounts(entry),

@@ -201,6 +201,10 @@ fn limits(gate: &Gate, plan: &Plan, open: &[Arc<Record>]) -> Value {
         let at = matches!(record.state, State::Unresolved(_)) as usize;
         for hold in record.holds() {
             let bound = record.limit(hold);
+            // The slots of an unresolved lease are free again.
+            if at == 1 && bound.meter.is_held() {
+                continue;
+            }
             let sums = held.entry((bound.scope.clone(), bound.limit.clone())).or_default();
             sums[at] = sums[at].saturating_add(hold.amount);
         }
