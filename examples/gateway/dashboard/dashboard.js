@@ -188,7 +188,7 @@ const tables = {
     text("scope", "Scope"), text("limit", "Limit"),
     { key: "full", label: "Use", numeric: true, left: true, cell: (line) => ({ bar: bar(line) }) },
     amount("used", "Used"), amount("held", "Held"), amount("soft", "Soft"), amount("hard", "Hard"), amount("remaining", "Left"),
-    { key: "resets_in_ms", label: "Resets in", numeric: true, cell: (line) => ({ text: duration(line.resets_in_ms), name: "num" }) },
+    { key: "resets_in_ms", label: "Resets in", numeric: true, cell: (line) => ({ text: line.resets_in_ms ? duration(line.resets_in_ms) : "", name: "num" }) },
   ], { key: (line) => JSON.stringify([line.scope, line.limit]), empty: "The policy has no limit." }),
   refusals: new Table("refusals", [
     { key: "reason", label: "Reason", cell: (line) => ({ text: line.reason }) }, text("tenant", "Tenant"), text("model", "Model"), amount("count", "Count"),
@@ -204,7 +204,10 @@ const tables = {
     { key: "at", label: "Time", cell: (line) => ({ text: time(line.at), title: line.at, name: "quiet" }) },
     badge("event", "Event"), request, text("tenant", "Tenant"), text("model", "Model"), text("lane", "Lane"),
     amount("input_tokens", "In"), amount("output_tokens", "Out"), amount("usd", "USD"),
-    { key: "reason", label: "Reason", cell: (line) => ({ text: line.message ?? words(line.reason ?? (line.late ? "settled late" : "")), name: "wrap quiet" }) },
+    { key: "reason", label: "Reason", cell: (line) => {
+      const told = [line.reason, line.message, line.late ? "late" : null].filter(Boolean).join(": ");
+      return { text: told, title: told, name: "rest quiet" };
+    } },
   ], { key: (line) => line.seq, sort: null, empty: "Nothing was decided yet." }),
 };
 
@@ -244,7 +247,8 @@ function show() {
   const most = Math.max(1, ...figures.refusals.lines.map((line) => line.count));
   tables.refusals.fill(figures.refusals.lines.map((line) => ({ ...line, share: (100 * line.count) / most })), figures.refusals.all);
   tables.unresolved.fill(figures.unresolved.lines, figures.unresolved.all);
-  tables.last.fill(figures.last);
+  const refusals = byId("refusals-only").checked;
+  tables.last.fill(figures.last.filter((line) => !refusals || ["refused", "queued"].includes(line.event)));
 }
 
 // A request's story.
@@ -399,6 +403,7 @@ byId("enter").addEventListener("submit", (event) => {
 byId("forget").addEventListener("click", () => forget());
 byId("filter").addEventListener("input", show);
 byId("money").addEventListener("change", show);
+byId("refusals-only").addEventListener("change", show);
 byId("close").addEventListener("click", () => byId("story").close());
 byId("story").addEventListener("click", (event) => event.target === byId("story") && byId("story").close());
 document.addEventListener("click", (event) => {

@@ -17,8 +17,9 @@ use crate::server::Gateway;
 
 /// The most lines of a list.
 const MAX_LINES: usize = 300;
-/// The last entries of the journal that are shown.
+/// The last entries of the journal that are shown, and so many refusals among and before them.
 const LAST: usize = 60;
+const LAST_REFUSALS: usize = 30;
 /// The most characters of a text that an asker chose.
 const MAX_TEXT: usize = 300;
 
@@ -282,17 +283,26 @@ fn unresolved(open: &[Arc<Record>], now: Now) -> Value {
     json!({ "lines": found.iter().take(MAX_LINES).map(line).collect::<Vec<_>>(), "all": found.len() })
 }
 
-/// The last entries of the journal, newest first.
+/// The last entries of the journal and the last refusals, newest first.
 fn last(gate: &Gate) -> Value {
-    let mut last: VecDeque<Entry> = VecDeque::with_capacity(LAST + 1);
+    let (mut last, mut refusals): (VecDeque<Entry>, VecDeque<Entry>) = Default::default();
+    let keep = |list: &mut VecDeque<Entry>, entry: &Entry, most: usize| {
+        list.push_back(entry.clone());
+        if list.len() > most {
+            list.pop_front();
+        }
+    };
     gate.journal().scan(&mut |entry| {
-        last.push_back(entry.clone());
-        if last.len() > LAST {
-            last.pop_front();
+        keep(&mut last, entry, LAST);
+        if matches!(entry.event, Event::Refused(_) | Event::Queued(..)) {
+            keep(&mut refusals, entry, LAST_REFUSALS);
         }
         true
     });
-    Value::Array(last.iter().rev().map(decision).collect())
+    let first = last.front().map_or(0, |entry| entry.seq);
+    refusals.retain(|entry| entry.seq < first);
+    refusals.append(&mut last);
+    Value::Array(refusals.iter().rev().map(decision).collect())
 }
 
 fn decision(entry: &Entry) -> Value {

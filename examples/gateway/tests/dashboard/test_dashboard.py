@@ -161,6 +161,8 @@ def test_a_click_tells_a_requests_story(browser, gateway):
         page.page.keyboard.press("Escape")
         expect(story).not_to_be_visible()
         page.picture("dark")
+        page.page.get_by_label("refusals only").check()
+        expect(page.row("last")).to_have_count(5)
         refused = page.row("last", "poor", "refused").first
         refused.get_by_role("button").click()
         expect(story.locator("article").locator(".badge")).to_have_text("refused")
