@@ -29,6 +29,7 @@ function duration(ms) {
   const at = units.findIndex(([, size]) => ms >= size);
   if (at < 0) return `${Math.round(ms)} ms`;
   const [unit, size] = units[at];
+  if (unit === "s") return `${Number((ms / 1000).toFixed(1))} s`;
   const whole = `${Math.floor(ms / size)} ${unit}`;
   const next = units[at + 1];
   const rest = next ? Math.floor((ms % size) / next[1]) : 0;
