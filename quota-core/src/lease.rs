@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::account::{Bound, Lineup};
 use crate::estimate::InputEstimate;
+use crate::meter::Rule;
 use crate::policy::price::Price;
 use crate::principal::Principal;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -98,6 +99,8 @@ pub struct Terms {
     pub output_ceiling: u64,
     /// The output that was held on limits that hold the learned percentile.
     pub output_expected: u64,
+    /// What the request asked for as it came, before it was degraded; what a repeat under its id is compared with.
+    pub asked: Asked,
     /// The worst case in money; what is charged while the usage is unknown.
     pub worst_cost: Pico,
     /// The price that it will be settled at; `None` if it has none.
@@ -106,6 +109,8 @@ pub struct Terms {
     pub price_is_guess: bool,
     /// Whether the answer is streamed.
     pub stream: bool,
+    /// Whether the input is known to have no audio, image or video.
+    pub text_only: bool,
     /// How many answers are generated.
     pub choices: u64,
     /// The service tier asked for; it prices a usage that names none.
@@ -118,6 +123,35 @@ pub struct Terms {
     pub unresolved_ttl: u64,
     /// The limits that it was reserved on.
     pub lineup: Arc<Lineup>,
+}
+
+/// What a request said of itself, before anything was learned, capped or degraded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// The model.
+    pub model: Arc<str>,
+    /// The largest output of one choice, where it was stated.
+    pub max_output_tokens: Option<u64>,
+    /// The worst case in money of the request as it came.
+    pub worst_cost: Pico,
+}
+
+impl Terms {
+    /// Whether another request under the same id asks no more than this one did, so that it can share its lease.
+    pub(crate) fn cover(&self, other: &Terms) -> bool {
+        let output = match (self.asked.max_output_tokens, other.asked.max_output_tokens) {
+            (Some(first), Some(second)) => second <= first,
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        // On the same model the cost follows from the rest; what is learned meanwhile makes no other request of it.
+        let cost = other.asked.model == self.asked.model || other.asked.worst_cost <= self.asked.worst_cost;
+        output
+            && cost
+            && other.input_guess <= self.input_guess
+            && other.choices <= self.choices
+            && (self.stream || !other.stream)
+    }
 }
 
 /// An admitted request: its terms, its holds, and the two things about it that change without a step.
@@ -133,8 +167,9 @@ pub struct Claim {
     pub holds: Holds,
     /// Engine time at which it expires. Raised by heartbeats, read by the sweeper.
     deadline: AtomicU64,
-    /// 1 once bytes were about to leave. Set once by the owner, read when cancelling.
-    sent: AtomicU32,
+    /// Whether the request has left (`SENT`), will not leave (`KEPT_BACK`), or neither yet. Set once, by whoever sends or
+    /// cancels first.
+    departure: AtomicU32,
     /// Whether the admission is in the journal, and whether the lease has an owner.
     pub(crate) noted: Noted,
 }
@@ -170,10 +205,17 @@ impl Clone for Noted {
     }
 }
 
+/// Neither sent nor cancelled.
+const OPEN: u32 = 0;
+/// Bytes were about to leave.
+const SENT: u32 = 1;
+/// A cancellation came first.
+const KEPT_BACK: u32 = 2;
+
 impl Claim {
     pub(crate) fn new(id: LeaseId, terms: Terms, at: Now, holds: Holds) -> Claim {
         let deadline = AtomicU64::new(at.mono.saturating_add(terms.ttl));
-        Claim { id, terms, at, holds, deadline, sent: AtomicU32::new(0), noted: Noted::default() }
+        Claim { id, terms, at, holds, deadline, departure: AtomicU32::new(OPEN), noted: Noted::default() }
     }
 
     /// Engine time at which it expires unless a heartbeat comes.
@@ -191,12 +233,26 @@ impl Claim {
     pub fn is_sent(&self) -> bool {
         // ORDERING: acquire pairs with the release in `mark_sent`, so that whoever sees the mark also sees what the
         // owner did before it.
-        self.sent.load(Ordering::Acquire) == 1
+        self.departure.load(Ordering::Acquire) == SENT
     }
 
-    pub(crate) fn mark_sent(&self) {
-        // ORDERING: release, see `is_sent`.
-        self.sent.store(1, Ordering::Release);
+    /// Marks the request as leaving; `false` if a cancellation was first, and it must not leave.
+    pub(crate) fn mark_sent(&self) -> bool {
+        self.depart(SENT)
+    }
+
+    /// Makes sure that the request will not leave any more; `false` if it has left.
+    pub(crate) fn keep_back(&self) -> bool {
+        self.depart(KEPT_BACK)
+    }
+
+    /// Sending and cancelling race on one word: the first decides, and is confirmed when it asks again.
+    fn depart(&self, how: u32) -> bool {
+        // ORDERING: release so that the mark comes with what its owner did before it, acquire so that the loser sees it.
+        match self.departure.compare_exchange(OPEN, how, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(first) => first == how,
+        }
     }
 }
 
@@ -205,7 +261,7 @@ impl Claim {
 pub struct Record {
     /// What it is about.
     pub claim: Arc<Claim>,
-    /// What was taken later, by extending it; in the order of the extensions.
+    /// What was taken later, by extending it; at most one hold a limit and period.
     pub more: Vec<Hold>,
     /// How it stands.
     pub state: State,
@@ -373,6 +429,24 @@ impl Record {
         self.claim.holds.iter().chain(&self.more)
     }
 
+    /// Adds holds. One on a limit and window that an extension has raised before raises that hold, so a lease has at
+    /// most one hold a limit and period beside those that it was admitted with.
+    pub(crate) fn raise(&mut self, holds: &[Hold]) {
+        for hold in holds.iter().filter(|hold| hold.amount > 0) {
+            let periodic = matches!(self.limit(hold).rule, Rule::Budget(_));
+            let same = |before: &&mut Hold| before.limit == hold.limit && (!periodic || before.mark == hold.mark);
+            match self.more.iter_mut().find(same) {
+                Some(before) => *before = Hold { amount: before.amount.saturating_add(hold.amount), ..*hold },
+                None => self.more.push(*hold),
+            }
+        }
+    }
+
+    /// What is held on one limit.
+    pub(crate) fn held_on(&self, limit: u16) -> u64 {
+        self.holds().filter(|hold| hold.limit == limit).fold(0, |sum, hold| sum.saturating_add(hold.amount))
+    }
+
     /// The limit that a hold is on.
     pub fn limit(&self, hold: &Hold) -> &Bound {
         &self.claim.terms.lineup.limits()[hold.limit as usize]
@@ -413,7 +487,7 @@ impl Record {
         let settled =
             |usage, amounts, cost, late| State::Settled(Box::new(Settled { at: now, usage, amounts, cost, late }));
         match (&self.state, end) {
-            (State::Held, End::Cancel) if self.claim.is_sent() => Err(EndError::CancelAfterSent(self.claim.id)),
+            (State::Held, End::Cancel) if !self.claim.keep_back() => Err(EndError::CancelAfterSent(self.claim.id)),
             (State::Held, End::Cancel) => next(State::Cancelled(now)),
             (State::Held, End::Abandon(cause, seen)) => {
                 next(State::Unresolved(Unresolved { since: now, cause: *cause, seen: seen.clone() }))
@@ -422,8 +496,9 @@ impl Record {
                 let late = !matches!(self.state, State::Held);
                 next(settled(Some((**usage).clone()), *amounts, *cost, late))
             }
-            (State::Unresolved(_), End::Assume) => {
-                next(settled(None, self.held_amounts().counted(), self.claim.terms.worst_cost, true))
+            (State::Held | State::Unresolved(_), End::Assume) => {
+                let late = !matches!(self.state, State::Held);
+                next(settled(None, self.held_amounts().counted(), self.claim.terms.worst_cost, late))
             }
             (State::Settled(first), End::Settle { usage, .. }) => match first.usage.as_ref() {
                 Some(before) => match before.first_difference(usage) {

@@ -72,7 +72,7 @@ reasons! {
     KeyRevoked "key_revoked" 401 No "The key has been revoked.";
     ClaimsInvalid "claims_invalid" 401 No "The verified claims name no principal of the policy.";
     PriceUnknown "price_unknown" 403 No "A money limit applies and the model has no price.";
-    RequestIdConflict "request_id_conflict" 409 No "The request id is in use by another principal.";
+    RequestIdConflict "request_id_conflict" 409 No "The request id is in use by another principal or by a smaller request.";
     RequestAlreadyEnded "request_already_ended" 409 No "A request under this id has already ended.";
     LeasesExhausted "leases_exhausted" 503 Soon "As many leases are open as the gate was built for.";
     AccountsExhausted "accounts_exhausted" 503 Soon "As many accounts are in use as the gate was built for.";

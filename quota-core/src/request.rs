@@ -136,6 +136,29 @@ impl Request {
         }
     }
 
+    /// The same request without its parts: counted input is kept, anything else becomes nothing.
+    pub(crate) fn like(other: &Request) -> Request {
+        let input = match other.input {
+            Input::Counted(tokens) => Input::Counted(tokens),
+            Input::Parts(_) => Input::Counted(0),
+        };
+        Request {
+            id: other.id.clone(),
+            model: other.model.clone(),
+            kind: other.kind,
+            input,
+            max_output_tokens: other.max_output_tokens,
+            choices: other.choices,
+            stream: other.stream,
+            service_tier: other.service_tier.clone(),
+            lane: other.lane.clone(),
+            user: other.user.clone(),
+            run_id: other.run_id.clone(),
+            tool_calls: Some(other.new_tool_calls()),
+            fingerprint: other.fingerprint,
+        }
+    }
+
     /// An embeddings request for a model, without input.
     pub fn embeddings(model: impl Into<Arc<str>>) -> Request {
         Request { kind: Kind::Embeddings, ..Request::chat(model) }

@@ -180,8 +180,8 @@ fn time_runs_from_the_first_admission_and_a_reload_does_not_lengthen_it() {
 
 #[test]
 fn runs_are_bounded_and_expire() {
-    // Passing scopes have three quarters of eight rows.
-    let bench = Bench::with_rows("{max_steps: 2, max_seconds: 60}", 8);
+    // Passing scopes have three quarters of sixteen rows, and those of one tenant half of them.
+    let bench = Bench::with_rows("{max_steps: 2, max_seconds: 60}", 16);
     for run in 0..6 {
         assert_eq!(bench.run(&format!("r{run}"), 1, 1), Ok(()));
     }

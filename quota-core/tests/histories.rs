@@ -269,11 +269,11 @@ impl<S: TestStore> History<S> {
             (Step::SettleLate(_, input, output, by_id), _) => {
                 let usage = Usage::tokens(*input, *output);
                 let real = S::wait(self.gate.finalize(name(*by_id), Outcome::Final(usage.clone())));
-                (real, ended(Ending::Settle(usage), &mut self.model))
+                (real, ended(Ending::Settle(Box::new(usage)), &mut self.model))
             }
             (Step::Settle(_, input, output), Some(lease)) => {
                 let usage = Usage::tokens(*input, *output);
-                (S::wait(lease.settle(usage.clone())), ended(Ending::Settle(usage), &mut self.model))
+                (S::wait(lease.settle(usage.clone())), ended(Ending::Settle(Box::new(usage)), &mut self.model))
             }
             (Step::Cancel(_), Some(lease)) => (S::wait(lease.cancel()), ended(Ending::Cancel, &mut self.model)),
             (Step::Abandon(_), Some(lease)) => {

@@ -130,3 +130,24 @@ fn what_one_thread_revokes_every_thread_refuses_from_then_on() {
         });
     }
 }
+
+#[test]
+fn a_key_for_some_models_of_any_sees_its_balances() {
+    let policy = "tenants: {acme: {rpm: 60, models: {\"*\": {tpm: 100}}}}";
+    let gate = Gate::new(Policy::from_yaml(policy).unwrap());
+    let parent = KeySpec { models: Some(["m".into()].into()), limits: "rpm: 5".into(), ..KeySpec::new("acme") };
+    let parent = gate.issue_key(parent, "ops").unwrap();
+    let child = KeySpec { parent: Some(parent.id.clone()), limits: "rpd: 7".into(), ..KeySpec::new("acme") };
+    let child = gate.issue_key(child, "ops").unwrap();
+    let who = gate.authenticate(child.secret.expose()).unwrap();
+    let shown: Vec<_> =
+        gate.balances(&who, false).into_iter().map(|b| (b.scope.to_string(), b.limit.to_string())).collect();
+    let of = |id: &str| format!("tenant:acme/key:{id}");
+    let want = [
+        ("tenant:acme".to_owned(), "rpm"),
+        ("tenant:acme/model:*".to_owned(), "tpm"),
+        (of(&parent.id), "rpm"),
+        (of(&child.id), "rpd"),
+    ];
+    assert_eq!(shown, want.map(|(scope, limit)| (scope, limit.to_owned())));
+}

@@ -11,6 +11,8 @@ pub mod args;
 pub mod call;
 pub mod dashboard;
 pub mod figures;
+#[cfg(feature = "jwt")]
+pub mod jwt;
 pub mod operator;
 pub mod relay;
 pub mod rewrite;

@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::keyring::Keyring;
 use super::prepare::refusal;
-use super::{Decision, Gate, Shared};
+use super::tally::Counter;
+use super::{Gate, Shared};
 use crate::key::{Digest, MAX_KEY, presented};
 use crate::policy::plan::{Plan, TenantPlan};
 use crate::principal::Principal;
@@ -73,12 +74,12 @@ impl<S: Store> Gate<S> {
     /// or revoked counts from the next call on. Cost: no lock; a hash of the key, and a look-up for each of its parents.
     ///
     /// # Errors
-    /// A refusal: unknown, expired or revoked; the same where it is so with a parent of the key.
+    /// A refusal, which is counted and not journaled: unknown, expired or revoked; the same where it is so with a parent of the key.
     pub fn authenticate(&self, bearer: &str) -> Result<Principal, Box<Refusal>> {
         let shared = self.shared();
         let now = shared.clock.now();
         let found = shared.wired(|wiring| key_holder(&shared.keyring, &wiring.plan, presented(bearer), now));
-        found.map_err(|stranger| shared.turned_away(stranger, now))
+        found.map_err(|stranger| shared.turned_away(stranger))
     }
 
     /// The principal that claims name, by the `claims` section of the policy.
@@ -95,7 +96,7 @@ impl<S: Store> Gate<S> {
         let shared = self.shared();
         let now = shared.clock.now();
         let found = shared.wired(|wiring| claimed(&shared.keyring, &wiring.plan, claims, now));
-        found.map_err(|stranger| shared.turned_away(stranger, now))
+        found.map_err(|stranger| shared.turned_away(stranger))
     }
 }
 
@@ -143,11 +144,13 @@ fn claimed(keyring: &Keyring, plan: &Plan, claims: &Value, now: Now) -> Result<P
 }
 
 impl<S: Store> Shared<S> {
-    /// Counts, journals and gives the refusal of somebody who is no principal.
-    fn turned_away(&self, stranger: Stranger, now: Now) -> Box<Refusal> {
+    /// Counts and gives the refusal of somebody who is no principal. It is not journaled: strangers can guess as often
+    /// as they like, and an entry each would push out the rest.
+    fn turned_away(&self, stranger: Stranger) -> Box<Refusal> {
         let Stranger { reason, tenant, detail } = stranger;
         let refusal = Box::new(Refusal { tenant, ..*refusal(reason, None, &Request::chat(""), detail) });
-        let _: Decision<()> = self.refuse(&self.tallies.strangers, refusal.clone(), now);
+        self.tallies.strangers.add(Counter::Rejected, 1);
+        self.tallies.strangers.refused(reason);
         refusal
     }
 }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use super::{Handle, Shared};
 use crate::lease::{Cause, Claim, End, EndError, LeaseId, Receipt, Record};
+use crate::policy::plan::UpstreamFailure;
 use crate::policy::price::Price;
 use crate::refusal::Refusal;
 use crate::store::{Extended, Memory, Name, Store};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::time::Now;
 use crate::units::{Amounts, Meter, Pico};
 use crate::usage::{Outcome, Usage};
 
@@ -30,6 +32,8 @@ pub struct Lease<S: Store = Memory> {
     /// Whether this handle was the first on the lease. One that a repeated request found later does not end it when
     /// dropped: somebody else is running the request.
     owner: bool,
+    /// Output tokens that were agreed or last extended to. Raised by the holder of the handle.
+    covered: AtomicU64,
     /// 1 once the lease is known to have ended. Set by the answer to an ending, read when the handle is dropped.
     ended: AtomicU32,
 }
@@ -45,7 +49,13 @@ impl<S: Store> std::fmt::Debug for Lease<S> {
 
 impl<S: Store> Lease<S> {
     pub(super) fn new(gate: Arc<Handle<S>>, record: &Record, owner: bool) -> Lease<S> {
-        Lease { gate, claim: record.claim.clone(), owner, ended: AtomicU32::new(0) }
+        Lease {
+            gate,
+            claim: record.claim.clone(),
+            owner,
+            covered: AtomicU64::new(record.claim.terms.output_ceiling),
+            ended: AtomicU32::new(0),
+        }
     }
 
     fn shared(&self) -> &Shared<S> {
@@ -113,18 +123,33 @@ impl<S: Store> Lease<S> {
         self.shared().store.touch(self.claim.id, false, until, |open| open)
     }
 
-    /// Raises the hold by so many output tokens, with the tokens and money that go with them, on every limit or on none.
+    /// Raises the hold to cover so many output tokens more than it was agreed or last extended to, with the tokens and
+    /// money that go with them, on every limit or on none.
     ///
     /// # Errors
     /// The refusal, if a limit has no room: end the answer cleanly. The hold stays as it was.
     pub fn extend(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Box<Refusal>>> {
+        // ORDERING: relaxed; a count by itself, whose holder extends one after the other.
+        let before = self.covered.load(Ordering::Relaxed);
+        self.cover(before.saturating_add(output_tokens))
+    }
+
+    /// Raises the hold to cover so many output tokens in all, on every limit that holds less: one that holds the worst
+    /// case does so from the beginning, one that holds the learned length is raised as the answer grows. Covering no
+    /// more than is covered takes nothing.
+    ///
+    /// # Errors
+    /// As [`extend`](Lease::extend).
+    pub fn cover(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Box<Refusal>>> {
         let shared = self.shared();
         let now = shared.clock.now();
-        let more = self.more(output_tokens);
-        let roster_periods = shared.periods(&self.claim, now);
-        shared.store.extend(self.claim.id, more, roster_periods, now, move |extended| match extended {
+        let to = self.amounts_at(output_tokens);
+        let periods = shared.periods(&self.claim, now);
+        shared.store.extend(self.claim.id, to, periods, now, move |extended| match extended {
             Extended::Raised(record) => {
-                if record.noted.first() {
+                // ORDERING: relaxed, as in `extend`.
+                self.covered.fetch_max(output_tokens, Ordering::Relaxed);
+                if !record.more.is_empty() && record.noted.first() {
                     shared.journal.append(crate::journal::Event::Extended(record), now);
                 }
                 Ok(())
@@ -135,20 +160,23 @@ impl<S: Store> Lease<S> {
         })
     }
 
-    fn more(&self, output: u64) -> Amounts {
+    /// What so many output tokens come to per meter.
+    fn amounts_at(&self, output: u64) -> Amounts {
         let terms = &self.claim.terms;
         let money = terms.price.as_ref().map_or(0, |price| {
-            let ask = |output| crate::policy::price::Ask {
+            let ask = crate::policy::price::Ask {
                 input: terms.input.reserve,
                 output,
                 service_tier: terms.service_tier.as_deref(),
-                text_only: false,
+                text_only: terms.text_only,
                 ..Default::default()
             };
-            let base = price.worst_case(&ask(0)).0;
-            crate::units::Pico(price.worst_case(&ask(output)).0.saturating_sub(base)).to_usd().units()
+            price.worst_case(&ask).to_usd().units()
         });
-        Amounts::default().with(Meter::Output, output).with(Meter::Total, output).with(Meter::Money, money)
+        Amounts::default()
+            .with(Meter::Output, output)
+            .with(Meter::Total, terms.input.reserve.saturating_add(output))
+            .with(Meter::Money, money)
     }
 
     /// Settles with the provider's figures: charges what was used, gives back the rest of what was held, once.
@@ -204,17 +232,54 @@ impl<S: Store> Lease<S> {
     }
 }
 
-impl<S: Store> Drop for Lease<S> {
-    fn drop(&mut self) {
+impl<S: Store> Lease<S> {
+    /// Ends it as dropped, with what was seen, without waiting for the store's answer.
+    pub(super) fn abandon(&self, seen: Option<Usage>) {
         // ORDERING: relaxed, see `end`.
-        if !self.owner || self.ended.load(Ordering::Relaxed) == 1 {
+        if !self.owner || self.ended.swap(1, Ordering::Relaxed) == 1 {
             return;
         }
         let gate = self.gate.clone();
         let now = gate.shared.clock.now();
-        self.shared().store.abandon(self.claim.id, Cause::Dropped, None, now, move |ended| {
+        self.shared().store.abandon(self.claim.id, Cause::Dropped, seen.map(Box::new), now, move |ended| {
             let _ = gate.shared.ended(ended, now);
         });
+    }
+
+    /// Ends it after an upstream that failed, as the policy says.
+    pub(super) fn failed(&self, seen: Option<Usage>) -> S::Answer<'_, Result<Receipt, EndError>> {
+        match self.shared().upstream_failure() {
+            UpstreamFailure::Release => self.finish(Outcome::FailedWithoutUsage),
+            UpstreamFailure::Unresolved => self.unresolved(Cause::UpstreamFailed, seen),
+        }
+    }
+
+    /// The output that every limit covers.
+    pub(super) fn least_covered(&self) -> u64 {
+        let terms = &self.claim.terms;
+        let covered = self.claim.holds.iter().map(|hold| match terms.lineup.limits()[hold.limit as usize].meter {
+            Meter::Output => hold.amount,
+            Meter::Total => hold.amount.saturating_sub(terms.input.reserve),
+            Meter::Money if hold.amount < terms.worst_cost.to_usd().units() => terms.output_expected,
+            _ => terms.output_ceiling,
+        });
+        covered.min().unwrap_or(terms.output_ceiling)
+    }
+
+    pub(super) fn now(&self) -> Now {
+        self.shared().clock.now()
+    }
+
+    /// The refusal of a lease that has ended meanwhile.
+    pub(super) fn gone(&self) -> Box<Refusal> {
+        let shared = self.shared();
+        shared.gone(&self.claim, shared.clock.now())
+    }
+}
+
+impl<S: Store> Drop for Lease<S> {
+    fn drop(&mut self) {
+        self.abandon(None);
     }
 }
 
@@ -242,8 +307,7 @@ fn cost(price: &Price, usage: &Usage, asked: Option<&str>) -> Pico {
 }
 
 /// The ending of a record by what the upstream's answer came to.
-pub(super) fn end_of(record: &Record, outcome: Outcome, failure: crate::policy::plan::UpstreamFailure) -> End {
-    use crate::policy::plan::UpstreamFailure;
+pub(super) fn end_of(record: &Record, outcome: Outcome, failure: UpstreamFailure) -> End {
     match outcome {
         Outcome::Final(usage) => settlement(record, usage),
         Outcome::NotRun => settlement(record, Usage::not_run()),

@@ -12,6 +12,7 @@ mod lease;
 mod prepare;
 mod pressure;
 mod storm;
+mod stream;
 mod tally;
 mod verdict;
 mod view;
@@ -28,6 +29,7 @@ pub use self::keyring::MAX_KEYS;
 pub use self::keys::{Issued, KeyError, KeySpec, KeyState, KeyView};
 pub use self::lease::Lease;
 use self::prepare::{Prepared, refusal};
+pub use self::stream::StreamMeter;
 pub use self::tally::{Counter, Tally};
 pub use self::view::Snapshot;
 use self::wiring::{Tallies, Wiring};
@@ -55,6 +57,8 @@ pub struct Gate<S: Store = Memory>(Arc<Handle<S>>);
 /// A refusal on its way to its hints, and where it is counted.
 struct Refused {
     refusal: Box<Refusal>,
+    /// The input that would have been reserved.
+    input: u64,
     tally: Arc<Tally>,
     lane: Arc<str>,
 }
@@ -176,9 +180,31 @@ impl<S: Store> Gate<S> {
     /// A request id that has an open lease of the same principal gives that lease again and takes nothing.
     /// Cost on the memory store: no lock and no I/O; linear in the limits and in the text to estimate.
     pub fn admit<'a>(&'a self, who: &'a Principal, request: &'a Request) -> S::Answer<'a, Decision<Lease<S>>> {
+        self.decide(who, request, None)
+    }
+
+    /// Decides again about a request that was told to wait. Told to wait once more in the same lane, it keeps its place,
+    /// and nothing is counted or journaled; otherwise it gives the place up.
+    pub fn admit_again<'a>(
+        &'a self,
+        queued: Queued,
+        who: &'a Principal,
+        request: &'a Request,
+    ) -> S::Answer<'a, Decision<Lease<S>>> {
+        self.decide(who, request, queued._place)
+    }
+
+    fn decide<'a>(
+        &'a self,
+        who: &'a Principal,
+        request: &'a Request,
+        place: Option<tally::Place>,
+    ) -> S::Answer<'a, Decision<Lease<S>>> {
         let shared = self.shared();
         let now = shared.clock.now();
-        if let Some(wait) = shared.storms.early(who, request, now) {
+        // Whoever waits was told to, and is not early.
+        let early = if place.is_none() { shared.storms.early(who, request, now) } else { None };
+        if let Some(wait) = early {
             let refusal = refusal(Reason::RetryStorm, Some(who), request, None);
             return S::ready(shared.reject(Box::new(Refusal { wait: Wait::After(wait), ..*refusal }), now));
         }
@@ -190,7 +216,7 @@ impl<S: Store> Gate<S> {
         let question = verdict::Question::of(&reservation, rosters, asked, request);
         let concluded = shared.store.reserve(reservation, now, move |reserved, swept| {
             shared.swept(swept, now);
-            self.conclude(question, reserved, now)
+            self.conclude(question, reserved, place, now)
         });
         S::chain(concluded, move |concluded| match concluded {
             Ok(decision) => {
@@ -200,11 +226,11 @@ impl<S: Store> Gate<S> {
                 S::ready(decision)
             }
             Err(refused) => {
-                let Refused { refusal, tally, lane } = *refused;
+                let Refused { refusal, tally, lane, input } = *refused;
                 if let Wait::After(wait) = refusal.wait {
                     shared.storms.refused(who, request, wait, now);
                 }
-                let hinted = view::hint(shared, who, request, refusal, now);
+                let hinted = view::hint(shared, who, request, input, refusal, now);
                 S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
             }
         })
@@ -215,6 +241,7 @@ impl<S: Store> Gate<S> {
         &self,
         question: verdict::Question<'_>,
         reserved: Reserved,
+        place: Option<tally::Place>,
         now: Now,
     ) -> Result<Decision<Lease<S>>, Box<Refused>> {
         let shared = self.shared();
@@ -225,8 +252,10 @@ impl<S: Store> Gate<S> {
             Reserved::Open(record) => Ok(self.admitted(&question, &record, asked, &[], now)),
             Reserved::Short(lacks) => {
                 let refusal = question.refused(&lacks);
-                let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal));
+                let waited = place.is_some();
+                let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal, place));
                 match queued {
+                    Some(Ok(queued)) if waited => Ok(Decision::Queue(queued)),
                     Some(Ok(queued)) => {
                         let count = |tally: &Tally| {
                             tally.add(Counter::Queued, 1);
@@ -240,7 +269,7 @@ impl<S: Store> Gate<S> {
                     Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(asked), full, now)),
                     None => {
                         let (tally, lane) = (tally(asked).clone(), question.lane().clone());
-                        Err(Box::new(Refused { refusal, tally, lane }))
+                        Err(Box::new(Refused { refusal, tally, lane, input: question.input() }))
                     }
                 }
             }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::wiring::{NoRoster, Roster, Wiring};
 use crate::estimate::{InputEstimate, output_ceiling};
-use crate::lease::Terms;
+use crate::lease::{Asked, Terms};
 use crate::policy::plan::{DegradeStep, Hold, OnExceed, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
@@ -135,9 +135,8 @@ impl<S: Store> Draft<'_, S> {
         if let Some(freeze) = self.gate.freeze_on(self.who, model) {
             return Err(self.frozen(&freeze));
         }
-        let Shared { store, tallies, keyring, .. } = self.gate;
         let run = self.request.run_id.as_deref();
-        let roster = self.wiring.roster(store, tallies, keyring, self.who, model, run, self.now);
+        let roster = self.wiring.roster(self.gate, self.who, model, run, self.now);
         let upstream = roster.as_ref().ok().and_then(|roster| roster.model.as_ref()?.upstream.as_ref());
         if let Some(freeze) = upstream.and_then(|upstream| self.gate.freeze_on(self.who, upstream)) {
             return Err(self.frozen(&freeze));
@@ -224,11 +223,11 @@ impl<S: Store> Draft<'_, S> {
         roster: &Arc<Roster>,
         model: &Arc<str>,
         lane: &Arc<str>,
-        step: Option<(u16, &DegradeStep)>,
+        step: Option<(u16, &DegradeStep, &Asked)>,
     ) -> Result<Choice, Box<Refusal>> {
         let request = self.request;
         let (input_guess, input, output) =
-            self.size(roster, model, step.and_then(|(_, step)| step.max_output_tokens))?;
+            self.size(roster, model, step.and_then(|(_, step, _)| step.max_output_tokens))?;
         let expected = learned(roster, request.choices, output);
         let ask = |output| price::Ask {
             input: input.reserve,
@@ -240,6 +239,7 @@ impl<S: Store> Draft<'_, S> {
         };
         let Cost { worst: worst_cost, price, guess: price_is_guess } = self.cost(roster, &ask(output))?;
         let plan = &self.wiring.plan;
+        let as_it_came = || Asked { model: model.clone(), max_output_tokens: request.max_output_tokens, worst_cost };
         let tool_calls = if request.run_id.is_some() { request.new_tool_calls() } else { 0 };
         let terms = Terms {
             request_id: request.id.clone(),
@@ -253,13 +253,15 @@ impl<S: Store> Draft<'_, S> {
             input_guess,
             output_ceiling: output,
             output_expected: expected,
+            asked: step.map_or_else(as_it_came, |(_, _, asked)| asked.clone()),
             worst_cost,
             price,
             price_is_guess,
             stream: request.stream,
+            text_only: !has_media(request),
             choices: request.choices,
             service_tier: request.service_tier.clone(),
-            degraded: step.map(|(at, _)| at),
+            degraded: step.map(|(at, ..)| at),
             ttl: plan.lease_ttl,
             unresolved_ttl: plan.unresolved_ttl,
             lineup: roster.lineup.clone(),
@@ -376,7 +378,7 @@ impl<S: Store> Draft<'_, S> {
             return None;
         }
         let roster = self.roster(model).ok()?;
-        let choice = self.choice(&roster, model, lane, Some((at, step))).ok()?;
+        let choice = self.choice(&roster, model, lane, Some((at, step, &asked.asked))).ok()?;
         Some((Choice { yields: None, ..choice }, roster))
     }
 }

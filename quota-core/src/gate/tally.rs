@@ -219,7 +219,10 @@ impl Tally {
                 self.add(Counter::Settled, 1);
                 self.add(Counter::Unpriced, record.is_unpriced() as u64);
                 self.add(Counter::GuessedPrice, terms.price_is_guess as u64);
-                self.learn(usage.output_total() / terms.choices.max(1));
+                // An embedding has no output, which says nothing of how long answers are.
+                if terms.output_ceiling > 0 {
+                    self.learn(usage.output_total() / terms.choices.max(1));
+                }
                 if !usage.input_missing {
                     let (guess, real) = (terms.input.expected, usage.input_total());
                     self.add(Counter::EstimatedInput, guess);
@@ -268,12 +271,13 @@ impl Waiting {
 /// A place in a tenant's and a lane's queue; given up when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
+    lane: Arc<str>,
     queues: [Arc<Waiting>; 2],
 }
 
 impl Place {
     /// Takes a place in both queues or in none.
-    pub(super) fn take(queues: [(Arc<Waiting>, Option<u64>); 2]) -> Option<Place> {
+    pub(super) fn take(lane: &Arc<str>, queues: [(Arc<Waiting>, Option<u64>); 2]) -> Option<Place> {
         let [(first, first_most), (second, second_most)] = queues;
         if !first.enter(first_most) {
             return None;
@@ -282,7 +286,12 @@ impl Place {
             first.leave();
             return None;
         }
-        Some(Place { queues: [first, second] })
+        Some(Place { lane: lane.clone(), queues: [first, second] })
+    }
+
+    /// Whether it is a place in this lane.
+    pub(super) fn is_in(&self, lane: &str) -> bool {
+        *self.lane == *lane
     }
 }
 

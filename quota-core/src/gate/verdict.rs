@@ -49,6 +49,11 @@ impl<'a> Question<'a> {
         Question { request, rosters, asked, input, output_ceiling, lane, guessed }
     }
 
+    /// The input that would be reserved as asked, in tokens.
+    pub(super) fn input(&self) -> u64 {
+        self.input
+    }
+
     pub(super) fn roster(&self, choice: usize) -> &Roster {
         &self.rosters[choice]
     }
@@ -68,7 +73,7 @@ impl<'a> Question<'a> {
     pub(super) fn unreserved(&self, reserved: &Reserved) -> Box<Refusal> {
         let (reason, wait) = match reserved {
             Reserved::Ended(_) => (Reason::RequestAlreadyEnded, Wait::Never),
-            Reserved::Foreign => (Reason::RequestIdConflict, Wait::Never),
+            Reserved::Conflict => (Reason::RequestIdConflict, Wait::Never),
             Reserved::LeasesFull => (Reason::LeasesExhausted, Wait::Unknown),
             Reserved::AccountsFull => (Reason::AccountsExhausted, Wait::Unknown),
             Reserved::Taken(..) | Reserved::Open(_) | Reserved::Short(_) | Reserved::Unavailable => {
@@ -98,6 +103,10 @@ impl<'a> Question<'a> {
 
     /// The largest output ceiling that the limits with a shortage leave room for.
     fn largest_output(&self, roster: &Roster, lacks: &[Lack]) -> Option<u64> {
+        // How much room a scope has that other tenants share is not for a tenant to know.
+        if lacks.iter().any(|lack| roster.terms[lack.limit as usize].shared) {
+            return None;
+        }
         let input = self.input;
         let fits = |output: u64| {
             lacks.iter().filter(|lack| !lack.soft).all(|lack| {
@@ -162,7 +171,7 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// A place in the queue, where every limit that had no room says that its requests wait; the refusal if the queue
+    /// A place in the queue (the one that the request has already, or a new one), where every limit that had no room says that its requests wait; the refusal if the queue
     /// is full. `None` where the request is not to wait.
     pub(super) fn queued(
         &self,
@@ -170,12 +179,16 @@ impl<'a> Question<'a> {
         tallies: &Tallies,
         lacks: &[Lacks],
         refusal: &Refusal,
+        place: Option<Place>,
     ) -> Option<Result<Queued, Box<Refusal>>> {
         let (lane, max_wait) = self.waits(wiring, lacks)?;
+        if let Some(place) = place.filter(|place| place.is_in(&lane)) {
+            return Some(Ok(Queued { lane, max_wait, refusal: Box::new(refusal.clone()), _place: Some(place) }));
+        }
         let roster = self.roster(self.asked);
         let [tenant, of_lane] = queues(tallies, &roster.tenant.name, &lane);
         let most = wiring.plan.lanes.get(&lane).and_then(|plan| plan.max_queue);
-        let Some(place) = Place::take([(tenant, roster.tenant.max_queue), (of_lane, most)]) else {
+        let Some(place) = Place::take(&lane, [(tenant, roster.tenant.max_queue), (of_lane, most)]) else {
             let detail = Some(format!("lane `{lane}`"));
             let full = self.blank(Reason::QueueFull);
             return Some(Err(Box::new(Refusal { wait: Wait::Unknown, detail, ..*full })));

@@ -16,7 +16,7 @@ use crate::account::{Bound, Lineup};
 use crate::meter::At;
 use crate::principal::Principal;
 use crate::refusal::{Balance, Refusal};
-use crate::request::{MAX_RUN_ID, Request};
+use crate::request::{Input, MAX_RUN_ID, Request};
 use crate::store::{Choice, Reserved, Store, select};
 use crate::time::Now;
 
@@ -79,14 +79,17 @@ pub(super) fn hint<'a, S: Store>(
     shared: &'a Shared<S>,
     who: &'a Principal,
     request: &'a Request,
+    input: u64,
     mut refusal: Box<Refusal>,
     now: Now,
 ) -> S::Answer<'a, Box<Refusal>> {
     let choices: Vec<Choice> = shared.wired(|wiring| {
         let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
         let others = models_of(tenant).into_iter().filter(|model| *model != request.model).take(HINTED_MODELS);
+        // A refusal must stay cheap: the input is not counted again for each model, the first count serves as a guess.
+        let counted = Request { input: Input::Counted(input), id: None, ..Request::like(request) };
         let as_other = |model| {
-            let request = Request { model, id: None, ..request.clone() };
+            let request = Request { model, ..Request::like(&counted) };
             let mut prepared = prepare(shared, wiring, who, &request, now).ok()?;
             Some(prepared.reservation.choices.swap_remove(prepared.asked))
         };
@@ -182,10 +185,15 @@ fn rosters<S: Store>(
     now: Now,
 ) -> Vec<Arc<Roster>> {
     let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
+    let Shared { keyring, .. } = shared;
     let mut models = models_of(tenant);
-    models.extend(tenant.any_model.is_some().then(|| ANY_MODEL.into()));
-    let Shared { store, tallies, keyring, .. } = shared;
-    let rosters = models.iter().map(|model| wiring.roster(store, tallies, keyring, who, model, run, now));
+    if tenant.any_model.is_some() {
+        models.push(ANY_MODEL.into());
+        // A key that may use some models only has no `*`.
+        let line = who.key().map(|key| keyring.line(tenant, key)).unwrap_or_default();
+        models.extend(line.iter().filter_map(|key| key.models.as_ref()).flatten().cloned());
+    }
+    let rosters = models.iter().map(|model| wiring.roster(shared, who, model, run, now));
     rosters.filter_map(Result::ok).collect()
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use equivalent::Equivalent;
 
-use super::keyring::Keyring;
+use super::Shared;
 use super::pressure::Pools;
 use super::tally::{Tally, Waiting};
 use crate::account::{Bound, Column, Lineup};
@@ -204,9 +204,7 @@ impl Wiring {
     /// What applies to a principal, a model and a run; remembered from the first time on.
     pub(super) fn roster<S: Store>(
         &self,
-        store: &S,
-        tallies: &Tallies,
-        keyring: &Keyring,
+        shared: &Shared<S>,
         who: &Principal,
         model: &str,
         run: Option<&str>,
@@ -214,7 +212,7 @@ impl Wiring {
     ) -> Result<Arc<Roster>, NoRoster> {
         let tenant = self.plan.tenants.get(who.tenant()).ok_or(NoRoster::TenantUnknown)?;
         let key = match who.key() {
-            Some(key) => keyring.limited(tenant, key, model, now)?,
+            Some(key) => shared.keyring.limited(tenant, key, model, now)?,
             None => None,
         };
         let (group, allowed) = match tenant.models.get_key_value(model) {
@@ -238,7 +236,7 @@ impl Wiring {
         if let Some(roster) = rosters.get(&key).filter(|roster| roster.holds.contains(&now.wall)) {
             return Ok(roster.clone());
         }
-        let roster = Arc::new(self.make(store, tallies, keyring, tenant, group.clone(), allowed, &key, now)?);
+        let roster = Arc::new(self.make(shared, tenant, group.clone(), allowed, &key, now)?);
         if rosters.len() >= MAX_ROSTERS {
             rosters.clear();
         }
@@ -254,18 +252,16 @@ impl Wiring {
         Ok(roster)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn make<S: Store>(
         &self,
-        store: &S,
-        tallies: &Tallies,
-        keyring: &Keyring,
+        shared: &Shared<S>,
         tenant: &Arc<TenantPlan>,
         group: Arc<str>,
         allowed: &Arc<TenantModel>,
         key: &KeyRef<'_>,
         now: Now,
     ) -> Result<Roster, NoRoster> {
+        let Shared { store, tallies, keyring, .. } = shared;
         let plan = &self.plan;
         let model = plan.models.get(&group).cloned();
         let upstream = model.as_ref().and_then(|m| plan.models.get(m.upstream.as_ref()?)).cloned();

@@ -167,7 +167,9 @@ impl Event {
 }
 
 impl Entry {
-    /// The entry with the numbers of its moment, as JSON for people and dashboards. Money is decimal text.
+    /// The entry with the numbers of its moment, as JSON for operators and their dashboards. Money is decimal text.
+    ///
+    /// It has figures of scopes that tenants share: it is not for tenants.
     pub fn to_json(&self) -> Value {
         let mut line = json!({ "seq": self.seq, "at": show_instant(self.at.wall), "event": self.event.name() });
         let detail = match &self.event {

@@ -71,9 +71,18 @@ impl Replayed {
     fn bring(&mut self, record: &Record, now: Now) {
         let mut seen = self.leases.remove(&record.claim.id).unwrap_or_default();
         let first = record.claim.holds.len();
-        for (nth, hold) in record.holds().enumerate().skip(seen.amounts.len()) {
-            self.take(record.limit(hold), hold, if nth < first { record.claim.at } else { now });
-            seen.amounts.push(hold.amount);
+        for (nth, hold) in record.holds().enumerate() {
+            if nth == seen.amounts.len() {
+                seen.amounts.push(0);
+            }
+            // A hold grows while the lease is held, by being extended.
+            let more = hold.amount.saturating_sub(seen.amounts[nth]);
+            let new = seen.stage == 0 && (more > 0 || hold.amount == 0);
+            if new {
+                let at = if nth < first { record.claim.at } else { now };
+                self.take(record.limit(hold), &Hold { amount: more, ..*hold }, at);
+                seen.amounts[nth] = hold.amount;
+            }
         }
         let stage = match record.state {
             State::Held => 0,

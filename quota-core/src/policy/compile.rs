@@ -10,7 +10,7 @@ use super::document::{Bundle, CeilingsDoc, Document, ModelDoc, Scope, TenantDoc,
 use super::error::{ErrorKind, Origin, Report};
 use super::fields::Name;
 use super::limits::merge;
-use super::plan::{AgentRuns, Ceilings, LanePlan, Limit, ModelPlan, Plan, Priority, TenantModel, TenantPlan};
+use super::plan::{AgentRuns, Ceilings, Hold, LanePlan, Limit, ModelPlan, Plan, Priority, TenantModel, TenantPlan};
 use super::{acts, claims, keys};
 
 /// The lane of a document without queues.
@@ -131,7 +131,15 @@ impl<'d, 'r> Compiler<'d, 'r> {
 
     fn scope(&mut self, scope: &Scope) -> Vec<Limit> {
         let zone = scope.timezone.as_ref().map_or_else(|| self.utc.clone(), |zone| zone.value.clone());
-        self.builder.limits(&scope.limits, &zone, Purpose::Run, self.report)
+        let mut limits = self.builder.limits(&scope.limits, &zone, Purpose::Run, self.report);
+        // Tenants share these scopes: what one of them has taught of its answers must not let it take another's room.
+        for limit in &mut limits {
+            let stated = scope.limits.iter().any(|doc| doc.name == limit.name && doc.hold.is_some());
+            if !stated {
+                limit.hold = Hold::WorstCase;
+            }
+        }
+        limits
     }
 
     /// Looks up the names that a bundle holds, whether or not a tenant uses it.

@@ -133,7 +133,8 @@ pub enum Hold {
 }
 
 impl Hold {
-    /// How output is held where the document does not say: money by the worst case, tokens by the learned length.
+    /// How output is held where the document does not say: money by the worst case, tokens by the learned length. On scopes
+    /// that tenants share it is the worst case for both.
     pub fn by_default(meter: Meter) -> Hold {
         if meter == Meter::Money { Hold::WorstCase } else { Hold::P95 }
     }

@@ -113,8 +113,8 @@ pub enum Reserved {
     Open(Arc<Record>),
     /// The request id had a lease of the same principal, which has ended.
     Ended(Arc<Record>),
-    /// The request id belongs to another principal.
-    Foreign,
+    /// The request id belongs to another principal, or to an open lease that holds less than this request asks.
+    Conflict,
     /// Nothing fitted: what each choice lacked.
     Short(Vec<Lacks>),
     /// As many leases are open as the store was built for.
@@ -207,11 +207,12 @@ pub trait Store: Send + Sync + Sized + 'static {
         then: impl FnOnce(Reserved, Swept) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 
-    /// Raises the holds of an open lease by `more` on every limit whose meter it names, all or none.
+    /// Raises the holds of an open lease to at least `to` on every limit that counts one of its meters, all or none. A
+    /// limit that holds as much already is left alone, so asking again changes nothing.
     fn extend<'a, T: Send + 'a>(
         &'a self,
         lease: LeaseId,
-        more: Amounts,
+        to: Amounts,
         periods: SmallVec<[Period; 8]>,
         now: Now,
         then: impl FnOnce(Extended) -> T + Send + 'a,

@@ -102,15 +102,15 @@ impl<S: Store> Store for Failing<S> {
     fn extend<'a, T: Send + 'a>(
         &'a self,
         lease: LeaseId,
-        more: Amounts,
+        to: Amounts,
         periods: SmallVec<[Period; 8]>,
         now: Now,
         then: impl FnOnce(Extended) -> T + Send + 'a,
     ) -> S::Answer<'a, T> {
         match self.next() {
-            Fault::None => self.store.extend(lease, more, periods, now, then),
+            Fault::None => self.store.extend(lease, to, periods, now, then),
             Fault::Before => S::ready(then(Extended::Unavailable)),
-            Fault::After => self.store.extend(lease, more, periods, now, |_| then(Extended::Unavailable)),
+            Fault::After => self.store.extend(lease, to, periods, now, |_| then(Extended::Unavailable)),
         }
     }
 

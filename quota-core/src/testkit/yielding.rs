@@ -135,12 +135,12 @@ impl Store for Yielding {
     fn extend<'a, T: Send + 'a>(
         &'a self,
         lease: LeaseId,
-        more: Amounts,
+        to: Amounts,
         periods: SmallVec<[Period; 8]>,
         now: Now,
         then: impl FnOnce(Extended) -> T + Send + 'a,
     ) -> Trip<'a, T> {
-        self.trip(move |memory| memory.extend(lease, more, periods, now, then))
+        self.trip(move |memory| memory.extend(lease, to, periods, now, then))
     }
 
     fn end<'a, T: Send + 'a>(

@@ -30,6 +30,7 @@ use super::{AccountsFull, Ask, Choice, Ended, Extended, Lack, Lacks, Name, Reser
 use crate::account::{Account, Bound, Column, Lineup, RowSpan};
 use crate::lease::{Cause, Claim, End, EndError, Hold, Holds, LeaseId, Record, State, Step, Terms};
 use crate::meter::At;
+use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Now, Period};
 use crate::units::Amounts;
 use crate::usage::Usage;
@@ -46,14 +47,15 @@ pub struct Bounds {
     /// Rows of seven accounts each: a scope (a tenant, a tenant × model, a user, …) takes one or more. 1 to 2^24 − 256.
     pub rows: u32,
     /// Leases that may be open at once: held, or waiting to be resolved. 1 to 2^30. At least as many ended ones are
-    /// remembered with their request ids.
+    /// remembered with their request ids. A tenant may have an eighth of them (at least 16) unresolved; one more is taken
+    /// as used in full when it is abandoned.
     pub open_leases: u32,
 }
 
 impl Default for Bounds {
-    /// 65,536 rows (some 5 MB) and 65,536 open leases (some 2 MB, and about 1 kB for each lease remembered).
+    /// 65,536 rows (some 5 MB) and 16,384 open leases (some 1 MB, and about 1.5 kB for each of up to 32,768 remembered).
     fn default() -> Bounds {
-        Bounds { rows: 1 << 16, open_leases: 1 << 16 }
+        Bounds { rows: 1 << 16, open_leases: 1 << 14 }
     }
 }
 
@@ -63,6 +65,10 @@ pub struct Memory {
     table: Table,
     slab: Slab,
     wheel: Wheel,
+    /// How many leases of each tenant are unresolved.
+    unresolved: papaya::HashMap<Arc<str>, AtomicU64, ahash::RandomState>,
+    /// The most of them a tenant may have.
+    most_unresolved: u64,
     /// Request ids of the leases that the slab remembers.
     requests: papaya::HashMap<Arc<str>, LeaseId, ahash::RandomState>,
 }
@@ -99,6 +105,8 @@ impl Memory {
             table: Table::new(),
             wheel: Wheel::new(slab.slots()),
             slab,
+            unresolved: papaya::HashMap::default(),
+            most_unresolved: (bounds.open_leases as u64 / 8).max(16),
             requests: papaya::HashMap::default(),
         }
     }
@@ -298,48 +306,39 @@ impl Memory {
         Ok(Arc::new(Lineup::new(limits)))
     }
 
-    fn extend_now(&self, lease: LeaseId, more: Amounts, periods: &[Period], now: Now) -> Extended {
-        let Some(record) = self.slab.get(lease).filter(|record| record.state == State::Held) else {
-            return Extended::Gone;
-        };
-        let lineup = record.claim.terms.lineup.clone();
-        let amount = |bound: &Bound| if bound.meter.is_held() { 0 } else { more.get(bound.meter) };
-        let asks = lineup.limits().iter().enumerate().map(|(at, bound)| Ask {
-            amount: amount(bound),
-            near: amount(bound),
-            period: periods.get(at).copied().unwrap_or_default(),
-        });
-        let mut choice = Choice {
-            terms: record.claim.terms.clone(),
-            asks: asks.collect(),
-            after: None,
-            within_soft: SmallVec::new(),
-            yields: None,
-        };
-        // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
-        let holds = match self.try_choice(&mut choice, now) {
-            Ok(holds) => holds,
-            Err(Miss::Short(lacks)) => return Extended::Short(*lacks),
-            Err(_) => return Extended::Unavailable,
-        };
-        let added: Vec<Hold> = holds.iter().copied().filter(|hold| hold.amount > 0).collect();
-        let mut before = record;
+    fn extend_now(&self, lease: LeaseId, to: Amounts, periods: &[Period], now: Now) -> Extended {
         loop {
-            let mut next = (*before).clone();
-            next.more.extend(&added);
+            let Some(record) = self.slab.get(lease).filter(|record| record.state == State::Held) else {
+                return Extended::Gone;
+            };
+            let lineup = record.claim.terms.lineup.clone();
+            let asks = lineup.limits().iter().enumerate().map(|(at, bound)| {
+                let wanted = if bound.meter.is_held() { 0 } else { to.get(bound.meter) };
+                let more = wanted.saturating_sub(record.held_on(at as u16));
+                Ask { amount: more, near: more, period: periods.get(at).copied().unwrap_or_default() }
+            });
+            let asks: SmallVec<[Ask; 8]> = asks.collect();
+            if asks.iter().all(|ask| ask.amount == 0) {
+                return Extended::Raised(record);
+            }
+            let terms = record.claim.terms.clone();
+            let mut choice = Choice { terms, asks, after: None, within_soft: SmallVec::new(), yields: None };
+            // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
+            let holds = match self.try_choice(&mut choice, now) {
+                Ok(holds) => holds,
+                Err(Miss::Short(lacks)) => return Extended::Short(*lacks),
+                Err(_) => return Extended::Unavailable,
+            };
+            let mut next = (*record).clone();
+            next.raise(&holds);
             let next = Arc::new(next);
-            if self.slab.step(&before, next.clone()) {
+            if self.slab.step(&record, next.clone()) {
                 // The lease holds one pin a row already.
                 self.unpin_rows(&lineup);
                 return Extended::Raised(next);
             }
-            match self.slab.get(lease).filter(|record| record.state == State::Held) {
-                Some(again) => before = again,
-                None => {
-                    self.undo(&lineup, &holds, now);
-                    return Extended::Gone;
-                }
-            }
+            // Somebody else has moved the lease: what it lacks now is to be looked at again.
+            self.undo(&lineup, &holds, now);
         }
     }
 
@@ -371,7 +370,11 @@ impl Memory {
             Name::Request(request_id) => EndError::Unknown(request_id.chars().take(64).collect()),
         };
         let mut before = self.lookup(name).ok_or_else(unknown)?;
-        let end = end(&before);
+        let mut end = end(&before);
+        if matches!(end, End::Abandon(..)) && self.unresolved_of(&before) >= self.most_unresolved {
+            // So many leases of unknown usage would keep others out: this one is taken as used in full at once.
+            end = End::Assume;
+        }
         loop {
             let next = match before.end(&end, now)? {
                 Step::Next(next) => Arc::new(next),
@@ -379,6 +382,7 @@ impl Memory {
             };
             if self.slab.step(&before, next.clone()) {
                 self.apply(&next, now);
+                self.count_unresolved(&before, &next);
                 if let State::Unresolved(_) = next.state {
                     let again = now.mono.saturating_add(next.claim.terms.unresolved_ttl);
                     self.wheel.file(next.claim.id.slot, again, now.mono);
@@ -387,6 +391,29 @@ impl Memory {
             }
             // Somebody else moved it: decide again on what it is now.
             before = self.slab.get(before.claim.id).ok_or_else(unknown)?;
+        }
+    }
+
+    fn unresolved_of(&self, record: &Record) -> u64 {
+        let counts = self.unresolved.pin();
+        // ORDERING: relaxed; a bound that is passed by as many as end at this moment keeps its purpose.
+        counts.get(record.claim.terms.principal.tenant()).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn count_unresolved(&self, before: &Record, next: &Record) {
+        let is = |record: &Record| matches!(record.state, State::Unresolved(_));
+        if is(before) == is(next) {
+            return;
+        }
+        let counts = self.unresolved.pin();
+        let tenant: Arc<str> = next.claim.terms.principal.tenant().into();
+        let count = counts.get_or_insert_with(tenant, || AtomicU64::new(0));
+        // ORDERING: relaxed; each lease raises it once and lowers it once, in this order, by the threads that step it.
+        if is(next) {
+            count.fetch_add(1, Ordering::Relaxed);
+        } else {
+            // ORDERING: relaxed, as above.
+            count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
@@ -486,8 +513,11 @@ fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Hold
 
 /// The answer to a request whose id has a lease.
 fn again(record: Arc<Record>, terms: &Terms) -> Reserved {
+    let first = &record.claim.terms;
     match &record.state {
-        _ if record.claim.terms.principal != terms.principal => Reserved::Foreign,
+        _ if first.principal != terms.principal => Reserved::Conflict,
+        // What it holds would not pay for a request that asks for more.
+        State::Held if !first.cover(terms) => Reserved::Conflict,
         State::Held => Reserved::Open(record),
         _ => Reserved::Ended(record),
     }
@@ -542,12 +572,12 @@ impl Store for Memory {
     fn extend<'a, T: Send + 'a>(
         &'a self,
         lease: LeaseId,
-        more: Amounts,
+        to: Amounts,
         periods: SmallVec<[Period; 8]>,
         now: Now,
         then: impl FnOnce(Extended) -> T + Send + 'a,
     ) -> T {
-        then(self.extend_now(lease, more, &periods, now))
+        then(self.extend_now(lease, to, &periods, now))
     }
 
     fn end<'a, T: Send + 'a>(
@@ -579,13 +609,11 @@ impl Store for Memory {
         then: impl FnOnce(bool) -> T + Send + 'a,
     ) -> T {
         let record = self.slab.get(lease).filter(|record| record.state == State::Held);
-        if let Some(record) = &record {
-            if sent {
-                record.claim.mark_sent();
-            }
+        let open = record.is_some_and(|record| {
             record.claim.renew(until);
-        }
-        then(record.is_some())
+            !sent || record.claim.mark_sent()
+        });
+        then(open)
     }
 
     fn read<'a, T: Send + 'a>(

@@ -29,6 +29,8 @@ struct Inner {
     last_identity: u64,
     /// Rows of passing scopes.
     passing: u32,
+    /// The same by the group that a scope belongs to: its name up to the first `/`, a tenant.
+    passing_of: HashMap<Box<str>, u32, ahash::RandomState>,
     /// Engine time before which looking for rows at rest again is not worth it.
     look_again: u64,
 }
@@ -56,6 +58,7 @@ impl Table {
             fresh: 0,
             last_identity: 0,
             passing: 0,
+            passing_of: HashMap::default(),
             look_again: 0,
         }))
     }
@@ -97,15 +100,25 @@ impl Inner {
                 return Ok(Account { row: of.row, column: of.columns.len() as u8, identity: Some(of.identity) });
             }
         }
-        let (row, identity) = self.take_row(rows, passing, now)?;
-        self.passing += passing as u32;
+        let (row, identity) = self.take_row(rows, passing.then_some(&**scope), now)?;
+        if passing {
+            self.passing += 1;
+            *self.passing_of.entry(group(scope).into()).or_default() += 1;
+        }
         let of = RowOf { row, identity, columns: vec![column.clone()], passing };
         self.scopes.entry(scope.clone()).or_default().push(of);
         Ok(Account { row, column: 1, identity: Some(identity) })
     }
 
-    fn take_row(&mut self, rows: &Rows, passing: bool, now: Now) -> Result<(u32, Identity), AccountsFull> {
-        let crowded = |inner: &Inner| passing && inner.passing >= (rows.len() - rows.len().div_ceil(4)).max(1);
+    fn take_row(&mut self, rows: &Rows, passing: Option<&str>, now: Now) -> Result<(u32, Identity), AccountsFull> {
+        // Three quarters of all rows for passing scopes, and half of those for one group's.
+        let most = (rows.len() - rows.len().div_ceil(4)).max(1);
+        let crowded = |inner: &Inner| {
+            passing.is_some_and(|scope| {
+                let own = inner.passing_of.get(group(scope)).copied().unwrap_or(0);
+                inner.passing >= most || own >= most.div_ceil(2)
+            })
+        };
         if crowded(self) || self.free.is_empty() && self.fresh == rows.len() {
             self.drop_rows_at_rest(rows, now);
         }
@@ -142,8 +155,10 @@ impl Inner {
         }
         self.look_again = now.mono.saturating_add(SECOND);
         let mut spare = rows.claim();
-        let (free, passing) = (&mut self.free, &mut self.passing);
-        self.scopes.retain(|_, owned| {
+        // A wall clock that has leapt ahead of the engine's does not end a period for good: it may be put right again.
+        let now = Now { wall: now.wall.min(now.mono), ..now };
+        let (free, passing, passing_of) = (&mut self.free, &mut self.passing, &mut self.passing_of);
+        self.scopes.retain(|scope, owned| {
             owned.retain(|of| {
                 let dropped = rows.update(&mut spare, of.row, |words| {
                     let at_rest = owns(of.identity, words) && !is_pinned(words) && is_at_rest(words, &of.columns, now);
@@ -152,14 +167,23 @@ impl Inner {
                 });
                 if dropped.is_some() {
                     free.push(of.row);
-                    *passing -= of.passing as u32;
+                    if of.passing {
+                        *passing -= 1;
+                        passing_of.entry(group(scope).into()).and_modify(|rows| *rows -= 1);
+                    }
                 }
                 dropped.is_none()
             });
             !owned.is_empty()
         });
+        passing_of.retain(|_, rows| *rows > 0);
         rows.release(spare);
     }
+}
+
+/// The part of a scope's name up to the first `/`: that of its tenant.
+fn group(scope: &str) -> &str {
+    scope.split('/').next().unwrap_or(scope)
 }
 
 /// Whether every account reads as if it had never been used: a full bucket, a budget of a past period, an empty gauge; or

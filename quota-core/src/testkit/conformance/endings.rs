@@ -191,7 +191,10 @@ pub fn l6_a_repeat_finds_the_open_lease<S: TestStore>() {
     let scene = Scene::<S>::new(policy(ROOMY));
     let lease = scene.lease(&request("r", 600, 400));
     let before = scene.balances();
-    let repeat = scene.lease(&request("r", 700, 500));
+    for larger in [request("r", 700, 400), request("r", 600, 500), request("r", 600, 400).choices(2)] {
+        assert_eq!(scene.refusal(&larger).reason, Reason::RequestIdConflict, "what it holds would not pay for it");
+    }
+    let repeat = scene.lease(&request("r", 500, 300));
     assert_eq!((repeat.id(), repeat.is_repeat(), lease.is_repeat()), (lease.id(), true, false));
     assert_eq!((repeat.input_tokens(), repeat.max_output_tokens()), (600, 400));
     assert_eq!(scene.balances(), before);
@@ -201,7 +204,7 @@ pub fn l6_a_repeat_finds_the_open_lease<S: TestStore>() {
     scene.settle(&repeat, 500, 300).unwrap();
     assert!(scene.settle(&lease, 500, 300).unwrap().repeat);
     assert_eq!((scene.used("tpd"), scene.used("max_inflight")), (800, 0));
-    assert_eq!(scene.story("r"), ["admitted", "settled"]);
+    assert_eq!(scene.story("r"), ["admitted", "refused", "refused", "refused", "settled"]);
 }
 
 /// The same id again, after its lease has ended: refused, with what the first was charged.

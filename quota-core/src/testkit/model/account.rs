@@ -44,6 +44,16 @@ pub(super) enum Mark {
     None,
 }
 
+impl Mark {
+    /// Whether two holds of one lease on one limit are kept as one.
+    pub(super) fn joins(&self, later: &Mark) -> bool {
+        match (self, later) {
+            (Mark::Period(first), Mark::Period(second)) => first == second,
+            _ => true,
+        }
+    }
+}
+
 impl Bucket {
     /// The bucket at a moment under a limit. One of another amount needs as long until it is full.
     fn seen(&self, limit: &Limit, now: Now) -> Bucket {

@@ -41,8 +41,16 @@ struct ModelLease {
     who: Principal,
     price: Option<Arc<Price>>,
     input: u64,
+    model: Arc<str>,
+    /// Output over all choices that was agreed, and what it was extended to.
+    agreed: u64,
+    output: u64,
+    choices: u64,
+    stream: bool,
     worst: Pico,
     holds: Vec<ModelHold>,
+    /// How many of the holds were taken at admission.
+    first: usize,
     state: ModelState,
     sent: bool,
     deadline: u64,
@@ -149,7 +157,7 @@ pub fn error_of(error: &EndError) -> ModelError {
 #[derive(Debug, Clone)]
 pub enum Ending {
     /// With these figures.
-    Settle(Usage),
+    Settle(Box<Usage>),
     /// Never sent.
     Cancel,
     /// Unknown usage.
@@ -230,6 +238,9 @@ impl Model {
         if let Some(&place) = request.id.as_ref().filter(|_| !preview).and_then(|id| self.ids.get(id)) {
             return match &self.leases[place] {
                 lease if lease.who != *who => Verdict::Reject(Reason::RequestIdConflict, Vec::new()),
+                lease if lease.state == ModelState::Held && !self.covers(lease, request) => {
+                    Verdict::Reject(Reason::RequestIdConflict, Vec::new())
+                }
                 lease if lease.state == ModelState::Held => Verdict::Open(place),
                 lease => Verdict::Ended(Box::new(receipt(lease, true))),
             };
@@ -253,8 +264,25 @@ impl Model {
         let holds = self.take(&limits, &asked, now);
         let (life, age) = (plan.lease_ttl, plan.unresolved_ttl);
         let (state, deadline) = (ModelState::Held, now.mono + life);
-        let lease =
-            ModelLease { who: who.clone(), price, input, worst, holds, state, sent: false, deadline, life, age };
+        let (choices, stream, first) = (request.choices, request.stream, holds.len());
+        let lease = ModelLease {
+            who: who.clone(),
+            price,
+            input,
+            model: request.model.clone(),
+            agreed: output,
+            output,
+            choices,
+            stream,
+            worst,
+            holds,
+            first,
+            state,
+            sent: false,
+            deadline,
+            life,
+            age,
+        };
         self.leases.push(lease);
         let place = self.leases.len() - 1;
         if let Some(id) = &request.id {
@@ -311,16 +339,54 @@ impl Model {
         if lease.state != ModelState::Held {
             return Err((Reason::RequestAlreadyEnded, Vec::new()));
         }
-        let cost = worst_cost(&lease.price, lease.input, output).0 - worst_cost(&lease.price, lease.input, 0).0;
-        let asked = amounts(0, output, false, Pico(cost)).with(Meter::Requests, 0).with(Meter::InFlight, 0);
+        // What the lease is to hold in all, less what it holds.
+        let covered = lease.output + output;
+        let to = amounts(lease.input, covered, false, worst_cost(&lease.price, lease.input, covered));
+        let mut asked = Amounts::default();
+        for meter in [Meter::Output, Meter::Total, Meter::Money] {
+            let holds = lease.holds.iter().filter(|hold| hold.meter == meter);
+            let held = holds.clone().map(|hold| {
+                let same = holds.clone().filter(|other| other.key == hold.key);
+                same.map(|other| other.amount).sum::<u64>()
+            });
+            asked.set(meter, to.get(meter).saturating_sub(held.max().unwrap_or(0)));
+        }
+        if asked == Amounts::default() {
+            return Ok(());
+        }
         // A lease is extended on the limits that it was admitted on.
         let limits = applied(plan, lease.who.tenant(), model, lease.who.user().unwrap_or(""));
         if let Some((reason, shorts, _)) = told(&self.short(&limits, &asked, now)) {
             return Err((reason, shorts));
         }
         let more = self.take(&limits, &asked, now);
-        self.leases[place].holds.extend(more.into_iter().filter(|hold| hold.amount > 0));
+        let lease = &mut self.leases[place];
+        lease.output = covered;
+        for hold in more.into_iter().filter(|hold| hold.amount > 0) {
+            // Extensions of one limit in one period are one hold.
+            let same = |before: &&mut ModelHold| before.key == hold.key && before.mark.joins(&hold.mark);
+            match lease.holds[lease.first..].iter_mut().find(same) {
+                Some(before) => {
+                    before.amount += hold.amount;
+                    before.now += hold.now;
+                    before.mark = hold.mark;
+                }
+                None => lease.holds.push(hold),
+            }
+        }
         Ok(())
+    }
+
+    /// Whether an open lease holds enough for another request under its id.
+    fn covers(&self, lease: &ModelLease, request: &Request) -> bool {
+        let Input::Counted(input) = request.input else { panic!("the model counts nothing") };
+        let output = request.max_output_tokens.expect("a stated output") * request.choices;
+        let price = self.plan.models.get(&request.model).and_then(|model| model.price.clone());
+        input <= lease.input
+            && output * lease.choices <= lease.agreed * request.choices
+            && (request.model == lease.model || worst_cost(&price, input, output) <= lease.worst)
+            && request.choices <= lease.choices
+            && (lease.stream || !request.stream)
     }
 
     /// Marks a lease as sent; whether it is open.
@@ -352,11 +418,11 @@ impl Model {
                 let cost = lease.price.as_ref().map_or(Pico(0), |price| price.exact(usage));
                 let (usage, amounts) = (usage.clone(), usage.amounts(cost.to_usd()));
                 let late = lease.state != ModelState::Held;
-                ModelState::Settled(Box::new(ModelSettled { usage: Some(usage), amounts, cost, late }))
+                ModelState::Settled(Box::new(ModelSettled { usage: Some(*usage), amounts, cost, late }))
             }
             (ModelState::Settled(first), Ending::Settle(usage)) => match &first.usage {
                 None => return conflict("usage"),
-                Some(first) if first == usage => return Ok(receipt(lease, true)),
+                Some(first) if *first == **usage => return Ok(receipt(lease, true)),
                 Some(first) if first.input_uncached != usage.input_uncached => return conflict("input_uncached"),
                 Some(_) => return conflict("output_text"),
             },
