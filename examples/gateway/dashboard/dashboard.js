@@ -80,6 +80,9 @@ function paint(td, spec) {
 
 /** A sorted table that keeps its rows from one set of figures to the next, so that a click is never lost. */
 class Table {
+  /** What the note under it says besides. */
+  besides = "";
+
   constructor(home, columns, { key, sort = null, descending = true, empty }) {
     Object.assign(this, { columns, keyOf: key, sort, descending, empty });
     this.rows = new Map();
@@ -146,8 +149,8 @@ class Table {
     });
     const left = this.all - this.lines.length;
     this.table.hidden = lines.length === 0;
-    this.note.hidden = lines.length > 0 && left <= 0;
-    this.note.textContent = lines.length === 0 ? (this.lines.length ? "Nothing matches the filter." : this.empty) : `and ${grouped(left)} more`;
+    this.note.hidden = lines.length > 0 && left <= 0 && !this.besides;
+    this.note.textContent = lines.length === 0 ? (this.lines.length ? "Nothing matches the filter." : this.empty) : [left > 0 ? `and ${grouped(left)} more` : "", this.besides].filter(Boolean).join("; ");
   }
 
   row() {
@@ -242,6 +245,8 @@ function show() {
     tables[list].fill(figures[list].lines.map((line) => ({ ...line, error: errorOf(line) })), figures[list].all);
   }
   tables.lanes.fill(figures.lanes.lines, figures.lanes.all);
+  const unseen = figures.limits.tenants_left_off;
+  tables.limits.besides = unseen ? `${grouped(unseen)} tenants with fewer requests were not looked at` : "";
   const money = byId("money").checked;
   const limits = figures.limits.lines.filter((line) => !money || line.meter === "usd");
   tables.limits.fill(limits.map((line) => ({ ...line, full: Number(line.used) / (Number(line.hard) || 1) })), limits.length + figures.limits.all - figures.limits.lines.length);

@@ -57,7 +57,7 @@ pub fn figures(gateway: &Gateway) -> Value {
         "models": by(&plan, &snapshot, &open, |_, model| (model.clone(), "".into()), ["model", ""]),
         "pairs": by(&plan, &snapshot, &open, |tenant, model| (tenant.clone(), model.clone()), ["tenant", "model"]),
         "lanes": lanes(&plan, &snapshot, &open),
-        "limits": limits(gate, &plan, &open),
+        "limits": limits(gate, &plan, &snapshot, &open),
         "refusals": refusals(&snapshot),
         "unresolved": unresolved(&open, now),
         "last": last(gate),
@@ -195,8 +195,8 @@ fn ordered<K>(lines: BTreeMap<K, Line>, label: impl Fn(&K, &mut Value)) -> Value
 type LimitName = (Arc<str>, Arc<str>);
 
 /// The limits of tenants and keys and of what they share, the fullest first. At most so many tenants are looked at as
-/// there are lines.
-fn limits(gate: &Gate, plan: &Plan, open: &[Arc<Record>]) -> Value {
+/// there are lines, those with the most requests.
+fn limits(gate: &Gate, plan: &Plan, snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
     let mut held: HashMap<LimitName, [u64; 2]> = HashMap::new();
     for record in open {
         let at = matches!(record.state, State::Unresolved(_)) as usize;
@@ -211,8 +211,13 @@ fn limits(gate: &Gate, plan: &Plan, open: &[Arc<Record>]) -> Value {
         }
     }
     let mut tenants: Vec<&Arc<str>> = plan.tenants.keys().collect();
-    tenants.sort();
     let all = tenants.len();
+    let mut decided: HashMap<&str, u64> = HashMap::new();
+    for ((tenant, _), tally) in &snapshot.models {
+        let line = Line { tallies: vec![tally.clone()], ..Line::default() };
+        *decided.entry(tenant).or_default() += line.decided();
+    }
+    tenants.sort_by_cached_key(|tenant| (std::cmp::Reverse(decided.get(&***tenant).copied()), (*tenant).clone()));
     tenants.truncate(MAX_LINES);
     let (mut seen, mut found): (HashSet<LimitName>, Vec<Balance>) = Default::default();
     for tenant in tenants {
