@@ -13,23 +13,26 @@ use crate::answer::json_response;
 pub(super) struct Shape {
     id: &'static str,
     object: &'static str,
-    /// A choice with so much text; `None` at its ends.
-    choice: fn(Option<&str>) -> Value,
+    /// A choice at its beginning, with a word, and at its end.
+    begins: fn() -> Value,
+    says: fn(&str) -> Value,
+    ends: fn() -> Value,
 }
 
 pub(super) const CHUNK: Shape = Shape {
     id: "chatcmpl-simulated",
     object: "chat.completion.chunk",
-    choice: |text| match text {
-        Some(text) => json!({ "delta": { "content": text } }),
-        None => json!({ "delta": {} }),
-    },
+    begins: || json!({ "delta": { "role": "assistant", "content": "" } }),
+    says: |word| json!({ "delta": { "content": word } }),
+    ends: || json!({ "delta": {} }),
 };
 
 pub(super) const TEXT: Shape = Shape {
     id: "cmpl-simulated",
     object: "text_completion",
-    choice: |text| json!({ "text": text.unwrap_or_default() }),
+    begins: || json!({ "text": "" }),
+    says: |word| json!({ "text": word }),
+    ends: || json!({ "text": "" }),
 };
 
 fn usage(part: &Part) -> Value {
@@ -73,8 +76,7 @@ pub(super) fn stream(part: &Part, shape: Shape) -> Response {
         }
         format!("data: {chunk}\n\n")
     };
-    let one = |index: u64, text: Option<&str>, finish: Value| {
-        let mut choice = (shape.choice)(text);
+    let one = |index: u64, mut choice: Value, finish: Value| {
         choice["index"] = index.into();
         choice["logprobs"] = Value::Null;
         choice["finish_reason"] = finish;
@@ -82,12 +84,12 @@ pub(super) fn stream(part: &Part, shape: Shape) -> Response {
     };
     let mut frames = Vec::new();
     for index in 0..part.choices {
-        frames.push(one(index, Some(""), Value::Null));
-        frames.extend(part.said().map(|word| one(index, Some(word), Value::Null)));
+        frames.push(one(index, (shape.begins)(), Value::Null));
+        frames.extend(part.said().map(|word| one(index, (shape.says)(word), Value::Null)));
         if part.breaks.is_some() {
             return part.frames(frames);
         }
-        frames.push(one(index, None, json!(finish(part))));
+        frames.push(one(index, (shape.ends)(), json!(finish(part))));
     }
     if part.streams_usage {
         frames.push(frame(json!([]), usage(part)));
