@@ -2,7 +2,7 @@
 //!
 //! Invariant: all need the admin key; a secret is shown once, in the answer to the act that made it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -155,9 +155,7 @@ fn key(view: &KeyView) -> Value {
         KeyState::Revoked => "revoked",
     };
     let plan = &view.plan;
-    let mut models: Option<Vec<&str>> =
-        plan.models.as_ref().map(|models| models.iter().map(|model| &**model).collect());
-    models.as_mut().map(|models| models.sort_unstable());
+    let models = plan.models.as_ref().map(|models| models.iter().map(|model| &**model).collect::<BTreeSet<&str>>());
     json!({
         "id": *plan.id, "state": state, "in_policy": view.in_policy, "secrets": view.secrets,
         "parent": plan.parent.as_deref(), "app": plan.app.as_deref(), "env": plan.env.as_deref(),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::answer::Fault;
+use crate::answer::{Fault, Manner};
 use crate::endpoint::Endpoint;
 
 /// Members by which some upstreams let a body choose address, account or another model.
@@ -64,6 +64,9 @@ pub fn rewrite(endpoint: &Endpoint, body: &[u8], stream: bool, agreed: &Agreed) 
     }
     set(&mut members, "model", &*agreed.model);
     bound(&mut members, endpoint.bounds, agreed.max_output_tokens);
+    if endpoint.manner == Manner::Anthropic {
+        bound_thinking(&mut members, agreed.max_output_tokens)?;
+    }
     if !agreed.disable_tools.is_empty() {
         remove_tools(&mut members, &agreed.disable_tools)?;
     }
@@ -99,6 +102,25 @@ fn bound(members: &mut Members, names: &[&str], most: u64) {
     if let Some(first) = names.first().filter(|_| !bounded) {
         set(members, first, most);
     }
+}
+
+/// The least that thinking may be given in Anthropic's manner.
+const MIN_THINKING: u64 = 1024;
+
+/// Thinking is part of the output, and has to be given less than all of it: what was agreed may be less than was asked.
+fn bound_thinking(members: &mut Members, most: u64) -> Result<(), Fault> {
+    let Some(raw) = members.get("thinking") else { return Ok(()) };
+    let mut thinking: Value = serde_json::from_str(raw.get()).map_err(|_| invalid("thinking", "an object"))?;
+    if thinking.get("budget_tokens").and_then(Value::as_u64).is_none_or(|budget| budget < most) {
+        return Ok(());
+    }
+    if most > MIN_THINKING {
+        thinking["budget_tokens"] = (most - 1).into();
+        set(members, "thinking", thinking);
+    } else {
+        members.remove("thinking");
+    }
+    Ok(())
 }
 
 fn remove_tools(members: &mut Members, names: &[Arc<str>]) -> Result<(), Fault> {
@@ -177,6 +199,22 @@ mod tests {
             let (mut body, _) = run(&endpoint, asked.clone(), false, &agreed(100));
             assert_eq!(body.as_object_mut().unwrap().remove("model"), Some(json!("m")));
             assert_eq!(body, want, "{} {asked}", endpoint.path);
+        }
+    }
+
+    #[test]
+    fn thinking_stays_below_the_bound() {
+        let thinking = |budget: u64| json!({ "type": "enabled", "budget_tokens": budget });
+        for (budget, most, want) in [
+            (2000, 4000, Some(thinking(2000))),
+            (4000, 4000, Some(thinking(3999))),
+            (4000, 1025, Some(thinking(1024))),
+            (4000, 1024, None),
+            (4000, 8, None),
+        ] {
+            let asked = json!({ "max_tokens": 8000, "thinking": thinking(budget) });
+            let (body, _) = run(&MESSAGES, asked, false, &agreed(most));
+            assert_eq!(body.get("thinking"), want.as_ref(), "{budget} of {most}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! What the endpoints have in common, and what each has of its own.
 
+use gateway::source::Source;
+use gateway::upstream::Upstream;
 use quota_core::gate::Counter;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -244,4 +246,24 @@ async fn a_repeat_finds_the_request_in_progress_whatever_its_shape() {
     }
     assert_eq!(seen.lock().unwrap().len(), 4);
     assert_eq!(server.used("acme", "daily_budget_usd"), 4 * COST);
+}
+
+#[tokio::test]
+async fn a_stream_that_outlives_its_lease_keeps_it() {
+    let file = std::env::temp_dir().join(format!("gateway-lease-{}.yaml", std::process::id()));
+    let policy = std::fs::read_to_string(POLICY).unwrap();
+    std::fs::write(&file, policy + "\nsettings: {lease_ttl_ms: 1000}\n").unwrap();
+    let server = start(Source { policy: Some(file.clone()), prices: None }, Upstream::Simulated).await;
+    std::fs::remove_file(&file).unwrap();
+    for (count, (path, mut body)) in endpoints("sim-slow").into_iter().enumerate().filter(|(at, _)| at % 3 == 0) {
+        body["stream"] = json!(true);
+        body["max_tokens"] = json!(64);
+        let mut stream = server.post_open("acme", path, &body).await;
+        // Twenty-four words take more than a second.
+        while let Some(_word) = stream.chunk().await.unwrap() {
+            server.gateway.gate.sweep(100);
+        }
+        server.until(Counter::Settled, count as u64 / 3 + 1).await;
+    }
+    assert_eq!(server.counted(Counter::Unresolved), 0);
 }

@@ -124,6 +124,12 @@ impl Server {
         self.answer(Method::POST, path, &[("authorization", &bearer)], body.to_string().into()).await
     }
 
+    /// The same, before the end of the answer.
+    pub async fn post_open(&self, key: &str, path: &str, body: &Value) -> Response {
+        let bearer = format!("Bearer test-{key}");
+        self.send(Method::POST, path, &[("authorization", &bearer)], body.to_string().into()).await
+    }
+
     pub async fn chat(&self, key: &str, body: &Value) -> Answer {
         self.post(key, "/v1/chat/completions", body).await
     }
