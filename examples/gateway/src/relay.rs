@@ -61,8 +61,8 @@ pub async fn relay(call: Call, body: Body, reply: oneshot::Sender<Response>) {
     let end = pass(&call, body, &mut usage, &mut reader).await;
     let mut rest = Vec::new();
     let told = usage.finish(|segment| rest.extend_from_slice(segment));
-    reader.send(&call, rest).await;
     finish(&call.lease, told, &end);
+    reader.send(&call, rest).await;
     let fault = match end {
         End::Over if reader.head.is_none() => return,
         End::Over => broken(),
@@ -90,7 +90,6 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
             piece = upstream.next() => {
                 let Some(piece) = piece else { break };
                 let Ok(bytes) = piece else { return End::Failed(broken()) };
-                heard = Instant::now();
                 if events.push(&bytes).is_err() {
                     return End::Failed(broken());
                 }
@@ -103,6 +102,8 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
                 } else {
                     reader.send(call, out).await;
                 }
+                // The upstream is not silent while a slow asker is waited for.
+                heard = Instant::now();
                 if let Some(fault) = beyond(&call.lease, usage.output_so_far()) {
                     return End::Cut(fault);
                 }

@@ -29,7 +29,7 @@ const WORDS: [&str; 12] =
 /// Tokens of an answer that is not cut off.
 const ANSWER: u64 = 24;
 /// Tokens of an answer that knows no bound.
-const OVERLONG: u64 = 4800;
+const OVERLONG: u64 = 480;
 /// Words before `sim-error-mid-stream` breaks off.
 const BROKEN_AFTER: u64 = 3;
 /// What `sim-slow` waits before each frame.
