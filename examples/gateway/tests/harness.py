@@ -27,7 +27,7 @@ def binary():
     given = os.environ.get("GATEWAY_BIN")
     if given:
         return pathlib.Path(given).resolve()
-    subprocess.run(["cargo", "build", "--quiet", "-p", "gateway"], cwd=REPOSITORY, check=True)
+    subprocess.run(["cargo", "build", "--quiet", "-p", "gateway", "--features", "jwt"], cwd=REPOSITORY, check=True)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
     return REPOSITORY / target / "debug" / ("gateway.exe" if os.name == "nt" else "gateway")
 

@@ -1,5 +1,10 @@
 """OpenAI's client against the running gateway."""
 
+import asyncio
+import base64
+import hmac
+import json
+import secrets
 import shlex
 import shutil
 import signal
@@ -105,6 +110,63 @@ def test_who_no_longer_waits_is_charged_all_the_same(gateway):
     with gateway.client("queue") as client:
         chat(client)
     assert gateway.get("/admin/unresolved").json() == {"unresolved": []}
+
+
+def test_a_task_that_is_cancelled_is_charged_all_the_same(gateway):
+    async def run():
+        async with openai.AsyncOpenAI(api_key="test-queue", base_url=f"{gateway.url}/v1", max_retries=0) as client:
+            begun = asyncio.Event()
+
+            async def read():
+                stream = await chat(client, "sim-slow", stream=True)
+                async for _ in stream:
+                    begun.set()
+
+            task = asyncio.create_task(read())
+            await asyncio.wait_for(begun.wait(), DEADLINE)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            # The tenant's only slot: this waits until the stream that was left has ended.
+            await chat(client)
+
+    asyncio.run(run())
+    assert gateway.get("/admin/unresolved").json() == {"unresolved": []}
+
+
+def test_a_token_names_a_principal(tmp_path):
+    secret = secrets.token_hex(32)
+    key = tmp_path / "secret"
+    key.write_text(secret + "\n")
+    options = ["--jwt-key", str(key), "--jwt-issuer", "https://id.example", "--jwt-audience", "gateway"]
+    gateway = Gateway("--policy", str(HERE / "policy.yaml"), *options)
+
+    def token(**claims):
+        def part(value):
+            return base64.urlsafe_b64encode(value).rstrip(b"=")
+
+        standard = {"iss": "https://id.example", "aud": "gateway", "exp": int(time.time()) + 600}
+        head = part(b'{"alg":"HS256"}') + b"." + part(json.dumps({**standard, **claims}).encode())
+        return (head + b"." + part(hmac.digest(secret.encode(), head, "sha256"))).decode()
+
+    def client(bearer):
+        return openai.OpenAI(api_key=bearer, base_url=f"{gateway.url}/v1", max_retries=0)
+
+    try:
+        with client(token(org="poor", sub="ann")) as by:
+            chat(by)
+            with pytest.raises(openai.APIStatusError) as caught:
+                chat(by)
+        assert caught.value.body["reason"] == "budget_exceeded"
+        for bad in [token(org="acme", exp=1), token(org="acme", aud="other"), token(org="acme")[:-2]]:
+            with client(bad) as by, pytest.raises(openai.AuthenticationError) as caught:
+                chat(by)
+            assert caught.value.code == "token_invalid"
+            assert bad not in str(caught.value)
+        with gateway.client() as by:
+            chat(by)
+    finally:
+        gateway.close()
 
 
 def test_a_lesser_form_is_told(gateway):
@@ -267,6 +329,8 @@ def test_what_is_wrong_with_the_arguments_is_told(tmp_path):
         (["--policy", str(bad)], 1, "did you mean `rpm`?"),
         (["--policy", str(tmp_path / "none.yaml")], 1, "none.yaml"),
         (["--upstream", "ftp://x"], 1, "a URL of http or https"),
+        (["--jwt-key", str(bad)], 2, "go together"),
+        (["--jwt-key", str(bad), "--jwt-issuer", "i", "--jwt-audience", "a"], 1, "at least 32"),
     ]:
         done = subprocess.run([binary(), *arguments], capture_output=True, text=True, timeout=DEADLINE)
         assert (done.returncode, told in done.stderr) == (status, True), done.stderr
