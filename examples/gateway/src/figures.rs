@@ -372,6 +372,7 @@ mod tests {
         let config = Config {
             source: Source::default(),
             upstream: Upstream::Simulated,
+            identity: Default::default(),
             admin_key: "admin".into(),
             max_body: 1,
             patience: Patience::default(),

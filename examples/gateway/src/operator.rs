@@ -55,7 +55,7 @@ fn fault(status: u16, code: &str, message: impl Into<String>) -> Response {
     Manner::OpenAi.fault(&Fault::new(status, code, message))
 }
 
-fn ok(body: Value) -> Response {
+pub(crate) fn ok(body: Value) -> Response {
     json_response(200, &Headers::new(), &body)
 }
 

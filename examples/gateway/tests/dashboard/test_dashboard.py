@@ -13,7 +13,7 @@ from playwright.sync_api import expect, sync_playwright
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from test_gateway_openai import ADMIN, MESSAGES, REPOSITORY, Gateway, chat  # noqa: E402
+from harness import ADMIN, MESSAGES, REPOSITORY, Gateway  # noqa: E402
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [
@@ -84,6 +84,10 @@ def opened(browser, gateway, **options):
         yield page
     finally:
         page.context.close()
+
+
+def chat(client, model="sim-chat"):
+    return client.chat.completions.create(model=model, messages=MESSAGES, max_tokens=10)
 
 
 def traffic(gateway):

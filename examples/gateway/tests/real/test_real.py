@@ -15,7 +15,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from test_gateway_openai import Gateway  # noqa: E402
+from harness import Gateway  # noqa: E402
 
 MODEL = "smollm2"
 SYSTEM = {"role": "system", "content": "You answer briefly."}
