@@ -53,7 +53,7 @@ impl Fault {
 }
 
 impl Manner {
-    /// The manner of a request.
+    /// The manner of a request outside the endpoints that have their own.
     pub fn of(headers: &HeaderMap) -> Manner {
         if headers.contains_key("anthropic-version") { Manner::Anthropic } else { Manner::OpenAi }
     }
@@ -72,14 +72,6 @@ impl Manner {
         json_response(fault.status, &fault.headers, &self.body(fault))
     }
 
-    /// A fault as the last frame of a stream that has begun.
-    pub fn last_frame(self, fault: &Fault) -> String {
-        match self {
-            Manner::OpenAi => format!("data: {}\n\n", self.body(fault)),
-            Manner::Anthropic => format!("event: error\ndata: {}\n\n", self.body(fault)),
-        }
-    }
-
     /// The header that carries a request's id.
     pub fn id_header(self) -> &'static str {
         match self {
@@ -88,11 +80,12 @@ impl Manner {
         }
     }
 
-    fn body(self, fault: &Fault) -> Value {
+    /// A fault as a body.
+    pub fn body(self, fault: &Fault) -> Value {
         match self {
             Manner::OpenAi => {
                 let kind = match fault.status {
-                    401 | 403 => "permission_error",
+                    403 => "permission_error",
                     429 => "requests",
                     500.. => "server_error",
                     _ => "invalid_request_error",

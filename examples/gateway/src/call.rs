@@ -12,17 +12,18 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use quota_core::Lease;
 use quota_core::respond::Headers;
-use quota_core::usage::{Dialect, Outcome, outcome_of};
+use quota_core::usage::{Outcome, outcome_of};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::{interval, sleep};
 
-use crate::answer::{Fault, Manner, add_headers};
+use crate::answer::{Fault, add_headers};
+use crate::endpoint::Endpoint;
 use crate::relay;
 use crate::upstream::{Unanswered, Upstream};
 
-/// How often a lease is told that its request is alive; a policy may let leases live for a second only.
-pub const HEARTBEAT: Duration = Duration::from_millis(400);
+/// How often a lease is told that its request is alive, at most.
+const HEARTBEAT: Duration = Duration::from_secs(1);
 /// The largest answer that is not streamed, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
 /// The largest account of an error that is read, in bytes.
@@ -54,27 +55,29 @@ pub struct Call {
     pub lease: Lease,
     /// The upstream.
     pub upstream: Arc<Upstream>,
-    /// The path below `/v1`.
-    pub path: &'static str,
+    /// What is called.
+    pub endpoint: Endpoint,
     /// The upstream's body.
     pub body: String,
-    /// How the upstream reports usage.
-    pub dialect: Dialect,
-    /// Whether the asker wants the usage in a stream.
-    pub wants_usage: bool,
-    /// Whose clients the answer is for.
-    pub manner: Manner,
+    /// Whether usage in a stream is kept from the asker, who has not asked for it.
+    pub strip_usage: bool,
     /// Headers of the answer, whatever it is.
     pub headers: Headers,
     /// How long to wait.
     pub patience: Patience,
 }
 
+/// How often a lease is renewed: once a second, or three times in its life where the policy gives it less than that.
+pub fn heartbeat(lease: &Lease) -> Duration {
+    let life = Duration::from_nanos(lease.claim().terms.ttl);
+    (life / 3).clamp(Duration::from_millis(1), HEARTBEAT)
+}
+
 /// Waits for something while the lease is kept alive; `None` if it took too long.
 pub async fn alive<T>(lease: &Lease, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     let end = sleep(limit);
     tokio::pin!(work, end);
-    let mut beat = interval(HEARTBEAT);
+    let mut beat = interval(heartbeat(lease));
     loop {
         tokio::select! {
             biased;
@@ -90,10 +93,10 @@ impl Call {
     pub async fn run(mut self, reply: oneshot::Sender<Response>) {
         if !self.lease.sent() {
             let fault = Fault::new(503, "lease_lost", "The request's reservation ended before it was sent.");
-            return self.answer(reply, self.manner.fault(&fault));
+            return self.answer(reply, self.endpoint.manner.fault(&fault));
         }
         let body = std::mem::take(&mut self.body);
-        let sent = alive(&self.lease, self.patience.answer, self.upstream.send(self.path, body)).await;
+        let sent = alive(&self.lease, self.patience.answer, self.upstream.send(&self.endpoint, body)).await;
         let (outcome, fault) = match sent {
             Some(Ok(response)) if !response.status().is_success() => self.refused(response).await,
             Some(Ok(response)) if is_stream(response.headers()) => {
@@ -108,13 +111,13 @@ impl Call {
             },
             Some(Err(Unanswered::NotConnected)) => {
                 let fault = Fault::new(502, "upstream_unreachable", "The upstream could not be reached.");
-                (outcome_of(None, self.dialect, None), fault)
+                (outcome_of(None, self.endpoint.dialect, None), fault)
             }
             Some(Err(Unanswered::Broken)) => (Outcome::FailedWithoutUsage, broken()),
             None => (Outcome::FailedWithoutUsage, late()),
         };
         self.end(outcome);
-        self.answer(reply, self.manner.fault(&fault));
+        self.answer(reply, self.endpoint.manner.fault(&fault));
     }
 
     fn answer(&self, reply: oneshot::Sender<Response>, mut response: Response) {
@@ -134,7 +137,7 @@ impl Call {
         let read = alive(&self.lease, self.patience.answer, to_bytes(body, MAX_ANSWER)).await;
         let bytes = read.ok_or_else(late)?.map_err(|_| broken())?;
         let json = serde_json::from_slice::<Value>(&bytes).ok();
-        let outcome = outcome_of(Some(parts.status.as_u16()), self.dialect, json.as_ref());
+        let outcome = outcome_of(Some(parts.status.as_u16()), self.endpoint.dialect, json.as_ref());
         let kind = parts.headers.get(header::CONTENT_TYPE).cloned();
         parts.headers = kind.into_iter().map(|kind| (header::CONTENT_TYPE, kind)).collect();
         Ok((outcome, Response::from_parts(parts, Body::from(bytes))))
@@ -151,7 +154,7 @@ impl Call {
         if let Some(seconds) = seconds.filter(|_| matches!(fault.status, 429 | 503)) {
             fault = fault.header("retry-after", seconds.to_string());
         }
-        (outcome_of(Some(status), self.dialect, json.as_ref()), fault)
+        (outcome_of(Some(status), self.endpoint.dialect, json.as_ref()), fault)
     }
 }
 

@@ -1,22 +1,28 @@
-//! A gateway in OpenAI's manner that enforces a quota policy: what it takes in front of a model pool to use
+//! A gateway in OpenAI's and Anthropic's manner that enforces a quota policy: what it takes in front of a model pool to use
 //! [`quota_core`].
 //!
-//! The path of a request: [`server`] authenticates it and reads its body, [`admit`] asks the gate and waits where the
-//! policy says so, [`rewrite`] makes the upstream's body of it, [`call`] sends it and ends the lease whatever happens,
-//! [`relay`] passes a stream through. The tenant comes from the key alone.
+//! The path of a request, whichever [`endpoint`] it is for: [`identity`] says whose it is, [`spend`] reads its body,
+//! [`admit`] asks the gate and waits where the policy says so, [`rewrite`] makes the upstream's body of it, [`call`] sends
+//! it and ends the lease whatever happens, [`relay`] passes a stream through. The tenant comes from the key alone.
 
+pub mod acts;
 pub mod admit;
 pub mod answer;
 pub mod args;
 pub mod call;
+pub mod dashboard;
+pub mod endpoint;
+pub mod figures;
+pub mod identity;
 #[cfg(feature = "jwt")]
 pub mod jwt;
+pub mod models;
 pub mod operator;
 pub mod relay;
 pub mod rewrite;
 pub mod server;
 pub mod simulated;
 pub mod source;
+pub mod spend;
 pub mod sse;
 pub mod upstream;
-pub mod watch;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::serve::ListenerExt;
 use gateway::args::{Args, USAGE};
 use gateway::call::Patience;
+use gateway::identity::Identity;
 use gateway::server::{Config, Gateway, random_hex, router};
 use gateway::source::{DEMO_KEY, DEMO_KEYS, Source};
 use gateway::upstream::Upstream;
@@ -48,6 +49,14 @@ async fn run(args: Args) -> Result<(), String> {
         Some(address) => Upstream::http(address, set("GATEWAY_UPSTREAM_KEY").as_deref())?,
         None => Upstream::Simulated,
     };
+    let identity = match &args.jwt {
+        Some(jwt) => {
+            let told = |why: String| format!("--jwt-key {}: {why}", jwt.key.display());
+            let key = std::fs::read_to_string(&jwt.key).map_err(|why| told(why.to_string()))?;
+            Identity::jwt(&key, &jwt.issuer, &jwt.audience).map_err(told)?
+        }
+        None => Identity::default(),
+    };
     let given = set("GATEWAY_ADMIN_KEY");
     let admin_key = match &given {
         Some(key) => key.clone(),
@@ -55,7 +64,8 @@ async fn run(args: Args) -> Result<(), String> {
     };
     let made_up = given.is_none().then(|| admin_key.clone());
     let source = Source { policy: args.policy.clone(), prices: args.prices.clone() };
-    let config = Config { source, upstream, admin_key, max_body: args.max_body, patience: Patience::default() };
+    let config =
+        Config { source, upstream, identity, admin_key, max_body: args.max_body, patience: Patience::default() };
     let gateway = Gateway::new(config)?;
     let _keeper = Keeper::start(gateway.gate.clone(), SWEEP).map_err(|why| format!("no thread: {why}"))?;
     let listen = |why: std::io::Error| format!("--listen {}: {why}", args.listen);
@@ -74,11 +84,14 @@ async fn serve(listener: TcpListener, gateway: Arc<Gateway>, asked: impl Future<
     // The pieces of a stream are small: each would wait for the acknowledgement of the one before.
     let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
     let server =
-        axum::serve(listener, router(gateway)).with_graceful_shutdown(async move { stopping.notified().await });
+        axum::serve(listener, router(gateway.clone())).with_graceful_shutdown(async move { stopping.notified().await });
     let mut server = tokio::spawn(server.into_future());
     tokio::select! {
         ended = &mut server => return told(ended),
-        () = asked => stop.notify_one(),
+        () = asked => {
+            stop.notify_one();
+            gateway.dashboard.close();
+        }
     }
     match tokio::time::timeout(GRACE, server).await {
         Ok(ended) => told(ended),
@@ -116,6 +129,7 @@ fn greet(args: &Args, gateway: &Gateway, address: SocketAddr, admin_key: Option<
         );
         format!("-H \"Content-Type: application/json\" -d \"{}\"", text.replace('"', "\\\""))
     };
+    println!("gateway: dashboard, for the admin key: http://{here}/");
     println!();
     println!("curl -s http://{here}/v1/chat/completions {bearer} {}", body(""));
     println!("curl -sN http://{here}/v1/chat/completions {bearer} {}", body("\"stream\":true,"));

@@ -36,7 +36,7 @@ pub(crate) fn routes() -> Router<Arc<Gateway>> {
 }
 
 /// Lets the operator in.
-fn admit(gateway: &Gateway, headers: &HeaderMap) -> Result<(), Box<Response>> {
+pub(crate) fn admit(gateway: &Gateway, headers: &HeaderMap) -> Result<(), Box<Response>> {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let key = given.and_then(|given| given.strip_prefix("Bearer ")).unwrap_or_default().trim();
     if !key.is_empty() && equal(key.as_bytes(), gateway.admin_key.as_bytes()) {
@@ -55,7 +55,7 @@ fn fault(status: u16, code: &str, message: impl Into<String>) -> Response {
     Manner::OpenAi.fault(&Fault::new(status, code, message))
 }
 
-fn ok(body: Value) -> Response {
+pub(crate) fn ok(body: Value) -> Response {
     json_response(200, &Headers::new(), &body)
 }
 

@@ -1,7 +1,7 @@
-//! Passing a stream through while its usage is looked for.
+//! Passing a stream through while its usage is read.
 //!
-//! Invariant: the head is sent with the first event, so that a stream that fails before it is an ordinary error; when the
-//! asker leaves, the upstream is read on for its usage, in bounded time and bytes.
+//! Invariant: the head is sent with the first event, so that a stream that fails before it is an ordinary error; only
+//! whole events pass; when the asker leaves, the upstream is read on for its usage, in bounded time and bytes.
 
 use std::convert::Infallible;
 
@@ -9,21 +9,23 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use quota_core::lease::Cause;
-use quota_core::usage::Outcome;
+use quota_core::usage::{Outcome, StreamEnd, StreamReader};
+use quota_core::{Lease, Usage};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, sleep_until};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::answer::{Fault, add_headers};
-use crate::call::{Call, HEARTBEAT, alive, broken, late};
-use crate::sse::Events;
-use crate::watch::Watch;
+use crate::call::{Call, alive, broken, heartbeat, late};
+use crate::sse::{Events, MAX_EVENT};
 
 /// Pieces on their way to the asker.
 const PIECES: usize = 32;
 /// Bytes that are read after the asker has left.
 const MAX_LEFT: usize = 16 << 20;
+/// What an output may be above what was agreed before its stream is cut, in tokens: that and as much again.
+const SLACK: u64 = 16;
 
 /// How a stream ended.
 enum End {
@@ -31,6 +33,8 @@ enum End {
     Over,
     /// Broken off by the upstream, or silent for too long.
     Failed(Fault),
+    /// Cut here, since it went beyond what was agreed.
+    Cut(Fault),
     /// Given up, long after the asker had left.
     GivenUp,
 }
@@ -52,82 +56,98 @@ pub async fn relay(call: Call, body: Body, reply: oneshot::Sender<Response>) {
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     add_headers(&mut response, &call.headers);
     let mut reader = Reader { head: Some((reply, response)), pieces, left: None };
-    let mut watch = Watch::new(call.wants_usage);
-    let end = pass(&call, body, &mut watch, &mut reader).await;
-    finish(&call, &watch, &end);
+    let mut usage = StreamReader::new(call.endpoint.dialect).strip_usage(call.strip_usage).max_event(MAX_EVENT);
+    // The upstream is hung up on by then, so that a stream that is cut ends there too.
+    let end = pass(&call, body, &mut usage, &mut reader).await;
+    let mut rest = Vec::new();
+    let told = usage.finish(|segment| rest.extend_from_slice(segment));
+    finish(&call.lease, told, &end);
+    reader.send(&call, rest).await;
     let fault = match end {
         End::Over if reader.head.is_none() => return,
         End::Over => broken(),
-        End::Failed(fault) => fault,
+        End::Failed(fault) | End::Cut(fault) => fault,
         End::GivenUp => return,
     };
     match reader.head.take() {
         Some((reply, _)) => {
-            let mut response = call.manner.fault(&fault);
+            let mut response = call.endpoint.manner.fault(&fault);
             add_headers(&mut response, &call.headers);
             // The asker may have left.
             let _ = reply.send(response);
         }
-        None => reader.send(&call, call.manner.last_frame(&fault).into()).await,
+        None => reader.send(&call, call.endpoint.last_event(&fault).into()).await,
     }
 }
 
-async fn pass(call: &Call, body: Body, watch: &mut Watch, reader: &mut Reader) -> End {
+async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Reader) -> End {
     let mut upstream = body.into_data_stream();
     let mut events = Events::default();
-    let mut beat = interval(HEARTBEAT);
+    let mut beat = interval(heartbeat(&call.lease));
     let (mut heard, mut read_on) = (Instant::now(), 0);
     loop {
         tokio::select! {
             piece = upstream.next() => {
                 let Some(piece) = piece else { break };
                 let Ok(bytes) = piece else { return End::Failed(broken()) };
-                heard = Instant::now();
                 if events.push(&bytes).is_err() {
                     return End::Failed(broken());
                 }
                 let mut out = Vec::new();
                 while let Some(event) = events.next_event() {
-                    out.extend(watch.event(event).unwrap_or_default());
+                    usage.feed(event, |segment| out.extend_from_slice(segment));
                 }
                 if reader.left.is_some() {
                     read_on += bytes.len();
                 } else {
                     reader.send(call, out).await;
                 }
-            }
-            () = reader.pieces.closed(), if reader.left.is_none() => reader.left = Some(Instant::now()),
-            _ = beat.tick() => {
-                call.lease.renew();
-                if heard.elapsed() > call.patience.idle {
-                    return End::Failed(late());
+                // The upstream is not silent while a slow asker is waited for.
+                heard = Instant::now();
+                if let Some(fault) = beyond(&call.lease, usage.output_so_far()) {
+                    return End::Cut(fault);
                 }
             }
+            () = reader.pieces.closed(), if reader.left.is_none() => reader.left = Some(Instant::now()),
+            () = sleep_until(heard + call.patience.idle) => return End::Failed(late()),
+            _ = beat.tick() => { call.lease.renew(); }
         }
         if read_on > MAX_LEFT || reader.left.is_some_and(|left| left.elapsed() > call.patience.left) {
             return End::GivenUp;
         }
     }
     // Some upstreams leave out the last blank line.
-    let rest = events.rest().to_vec();
-    if !rest.is_empty() {
-        let out = watch.event(&rest).unwrap_or_default();
-        reader.send(call, out).await;
-    }
+    let mut out = Vec::new();
+    usage.feed(events.rest(), |segment| out.extend_from_slice(segment));
+    reader.send(call, out).await;
     End::Over
 }
 
+/// Whether a stream has gone beyond what was agreed, which the upstream was told: why it is cut.
+///
+/// Between two counts of the provider the output is estimated from its text, so that one that keeps its bound may seem
+/// to be above it.
+fn beyond(lease: &Lease, output: u64) -> Option<Fault> {
+    let agreed = lease.max_output_tokens();
+    (output > agreed.saturating_mul(2).saturating_add(SLACK)).then(|| {
+        let told = format!("The upstream went beyond the {agreed} output tokens that were agreed; it was cut off.");
+        Fault::new(502, "output_limit_passed", told)
+    })
+}
+
 /// Ends the lease: by the usage if it came, else as unresolved with what was seen.
-fn finish(call: &Call, watch: &Watch, end: &End) {
-    let lease = &call.lease;
-    let seen = Some(watch.seen(lease.claim().terms.input.expected));
+fn finish(lease: &Lease, told: StreamEnd, end: &End) {
+    let input = lease.claim().terms.input.expected;
+    let came = told.seen.is_some() || told.done;
+    let none = || Usage { requests: 1, input_missing: true, ..Usage::default() };
+    let seen = Some(told.seen.unwrap_or_else(none).or_input(input));
     // It fails where the lease has ended otherwise, for instance by an operator; that ending stands.
-    let _ = match (watch.usage(), end) {
-        (Some(usage), _) => lease.settle(usage.clone()),
-        (None, End::Over) if watch.is_complete() => lease.unresolved(Cause::NoUsage, seen),
-        (None, End::GivenUp) => lease.unresolved(Cause::NoUsage, seen),
-        (None, _) if watch.is_silent() => lease.finish(Outcome::FailedWithoutUsage),
-        (None, _) => lease.unresolved(Cause::UpstreamFailed, seen),
+    let _ = match (told.outcome, end) {
+        (Outcome::Unresolved(_), End::GivenUp | End::Cut(_)) => lease.unresolved(Cause::NoUsage, seen),
+        (Outcome::Unresolved(_), _) if !came => lease.finish(Outcome::FailedWithoutUsage),
+        (Outcome::Unresolved(_), End::Over) if !told.failed => lease.unresolved(Cause::NoUsage, seen),
+        (Outcome::Unresolved(_), _) => lease.unresolved(Cause::UpstreamFailed, seen),
+        (outcome, _) => lease.finish(outcome),
     };
 }
 

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::answer::Fault;
+use crate::answer::{Fault, Manner};
+use crate::endpoint::Endpoint;
 
 /// Members by which some upstreams let a body choose address, account or another model.
 const IGNORED: [&str; 15] = [
@@ -35,8 +36,8 @@ const IGNORED: [&str; 15] = [
 pub struct Agreed {
     /// The upstream's name of the model.
     pub model: Arc<str>,
-    /// The most output tokens of one choice; `None` for a request without output.
-    pub max_output_tokens: Option<u64>,
+    /// The most output tokens of one choice.
+    pub max_output_tokens: u64,
     /// Tools to leave out.
     pub disable_tools: Vec<Arc<str>>,
 }
@@ -46,8 +47,8 @@ pub struct Agreed {
 pub struct Rewritten {
     /// JSON.
     pub body: String,
-    /// Whether the asker wants the usage in the stream.
-    pub wants_usage: bool,
+    /// Whether the asker has not asked for the usage that the stream will have.
+    pub strip_usage: bool,
 }
 
 type Members = BTreeMap<String, Box<RawValue>>;
@@ -56,21 +57,22 @@ type Members = BTreeMap<String, Box<RawValue>>;
 ///
 /// # Errors
 /// A fault if it is not an object, or a member that is to be changed is not of its type.
-pub fn rewrite(body: &[u8], stream: bool, agreed: &Agreed) -> Result<Rewritten, Fault> {
+pub fn rewrite(endpoint: &Endpoint, body: &[u8], stream: bool, agreed: &Agreed) -> Result<Rewritten, Fault> {
     let mut members: Members = serde_json::from_slice(body).map_err(|_| invalid("body", "an object"))?;
     for name in IGNORED {
         members.remove(name);
     }
     set(&mut members, "model", &*agreed.model);
-    if let Some(most) = agreed.max_output_tokens {
-        bound(&mut members, most);
+    bound(&mut members, endpoint.bounds, agreed.max_output_tokens);
+    if endpoint.manner == Manner::Anthropic {
+        bound_thinking(&mut members, agreed.max_output_tokens)?;
     }
     if !agreed.disable_tools.is_empty() {
         remove_tools(&mut members, &agreed.disable_tools)?;
     }
-    let wants_usage = stream && ask_for_usage(&mut members)?;
+    let strip_usage = stream && endpoint.usage_on_request && !ask_for_usage(&mut members)?;
     let body = serde_json::to_string(&members).map_err(|_| invalid("body", "JSON"))?;
-    Ok(Rewritten { body, wants_usage })
+    Ok(Rewritten { body, strip_usage })
 }
 
 fn invalid(field: &str, allowed: &str) -> Fault {
@@ -84,23 +86,41 @@ fn set(members: &mut Members, name: &str, value: impl Into<Value>) {
     }
 }
 
-/// Caps every bound on the output that the upstream may go by, and sets one if there is none.
-fn bound(members: &mut Members, most: u64) {
-    members.remove("max_output_tokens");
+/// Names by which upstreams let a body bound its output.
+const BOUNDS: [&str; 3] = ["max_completion_tokens", "max_output_tokens", "max_tokens"];
+
+/// Caps every bound of the endpoint, sets one if there is none, and leaves out those that are not the endpoint's.
+fn bound(members: &mut Members, names: &[&str], most: u64) {
     let mut bounded = false;
-    for name in ["max_tokens", "max_completion_tokens"] {
-        let asked = members.get(name).and_then(|raw| serde_json::from_str::<Option<u64>>(raw.get()).ok()).flatten();
-        match asked {
-            Some(asked) => {
-                set(members, name, asked.min(most));
-                bounded = true;
-            }
-            None => drop(members.remove(name)),
+    for name in BOUNDS {
+        let asked = members.remove(name).and_then(|raw| serde_json::from_str::<Option<u64>>(raw.get()).ok()).flatten();
+        if let Some(asked) = asked.filter(|_| names.contains(&name)) {
+            set(members, name, asked.min(most));
+            bounded = true;
         }
     }
-    if !bounded {
-        set(members, "max_completion_tokens", most);
+    if let Some(first) = names.first().filter(|_| !bounded) {
+        set(members, first, most);
     }
+}
+
+/// The least that thinking may be given in Anthropic's manner.
+const MIN_THINKING: u64 = 1024;
+
+/// Thinking is part of the output, and has to be given less than all of it: what was agreed may be less than was asked.
+fn bound_thinking(members: &mut Members, most: u64) -> Result<(), Fault> {
+    let Some(raw) = members.get("thinking") else { return Ok(()) };
+    let mut thinking: Value = serde_json::from_str(raw.get()).map_err(|_| invalid("thinking", "an object"))?;
+    if thinking.get("budget_tokens").and_then(Value::as_u64).is_none_or(|budget| budget < most) {
+        return Ok(());
+    }
+    if most > MIN_THINKING {
+        thinking["budget_tokens"] = (most - 1).into();
+        set(members, "thinking", thinking);
+    } else {
+        members.remove("thinking");
+    }
+    Ok(())
 }
 
 fn remove_tools(members: &mut Members, names: &[Arc<str>]) -> Result<(), Fault> {
@@ -147,36 +167,61 @@ fn ask_for_usage(members: &mut Members) -> Result<bool, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::{CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES};
     use serde_json::json;
 
-    fn run(body: Value, stream: bool, agreed: &Agreed) -> (Value, bool) {
-        let rewritten = rewrite(body.to_string().as_bytes(), stream, agreed).unwrap();
-        (serde_json::from_str(&rewritten.body).unwrap(), rewritten.wants_usage)
+    fn agreed(max_output_tokens: u64) -> Agreed {
+        Agreed { model: "m".into(), max_output_tokens, ..Agreed::default() }
+    }
+
+    fn run(endpoint: &Endpoint, body: Value, stream: bool, agreed: &Agreed) -> (Value, bool) {
+        let rewritten = rewrite(endpoint, body.to_string().as_bytes(), stream, agreed).unwrap();
+        (serde_json::from_str(&rewritten.body).unwrap(), rewritten.strip_usage)
     }
 
     #[test]
     fn bounds_are_capped_and_never_raised() {
-        for (asked, want) in [
-            (json!({}), json!({ "max_completion_tokens": 100 })),
-            (json!({ "max_tokens": 7 }), json!({ "max_tokens": 7 })),
-            (json!({ "max_tokens": 700 }), json!({ "max_tokens": 100 })),
+        for (endpoint, asked, want) in [
+            (CHAT, json!({}), json!({ "max_completion_tokens": 100 })),
+            (CHAT, json!({ "max_tokens": 7 }), json!({ "max_tokens": 7 })),
+            (CHAT, json!({ "max_tokens": 700 }), json!({ "max_tokens": 100 })),
             (
+                CHAT,
                 json!({ "max_tokens": 7, "max_completion_tokens": 700 }),
                 json!({ "max_tokens": 7, "max_completion_tokens": 100 }),
             ),
-            (json!({ "max_tokens": null, "max_output_tokens": 900 }), json!({ "max_completion_tokens": 100 })),
+            (CHAT, json!({ "max_tokens": null, "max_output_tokens": 900 }), json!({ "max_completion_tokens": 100 })),
+            (COMPLETIONS, json!({ "max_completion_tokens": 9 }), json!({ "max_tokens": 100 })),
+            (RESPONSES, json!({ "max_tokens": 9, "max_output_tokens": 101 }), json!({ "max_output_tokens": 100 })),
+            (MESSAGES, json!({ "max_tokens": 99 }), json!({ "max_tokens": 99 })),
+            (EMBEDDINGS, json!({ "max_tokens": 99 }), json!({})),
         ] {
-            let agreed = Agreed { model: "m".into(), max_output_tokens: Some(100), ..Agreed::default() };
-            let (mut body, _) = run(asked.clone(), false, &agreed);
+            let (mut body, _) = run(&endpoint, asked.clone(), false, &agreed(100));
             assert_eq!(body.as_object_mut().unwrap().remove("model"), Some(json!("m")));
-            assert_eq!(body, want, "{asked}");
+            assert_eq!(body, want, "{} {asked}", endpoint.path);
+        }
+    }
+
+    #[test]
+    fn thinking_stays_below_the_bound() {
+        let thinking = |budget: u64| json!({ "type": "enabled", "budget_tokens": budget });
+        for (budget, most, want) in [
+            (2000, 4000, Some(thinking(2000))),
+            (4000, 4000, Some(thinking(3999))),
+            (4000, 1025, Some(thinking(1024))),
+            (4000, 1024, None),
+            (4000, 8, None),
+        ] {
+            let asked = json!({ "max_tokens": 8000, "thinking": thinking(budget) });
+            let (body, _) = run(&MESSAGES, asked, false, &agreed(most));
+            assert_eq!(body.get("thinking"), want.as_ref(), "{budget} of {most}");
         }
     }
 
     #[test]
     fn what_would_redirect_it_is_left_out() {
         let asked = json!({ "model": "alias", "api_base": "http://x", "api_key": "k", "tenant_id": "t", "top_k": 3 });
-        let (body, _) = run(asked, false, &Agreed { model: "m".into(), ..Agreed::default() });
+        let (body, _) = run(&EMBEDDINGS, asked, false, &agreed(1));
         assert_eq!(body, json!({ "model": "m", "top_k": 3 }));
     }
 
@@ -188,10 +233,14 @@ mod tests {
             (json!({ "stream_options": { "include_usage": false } }), false),
             (json!({ "stream_options": { "include_usage": true } }), true),
         ] {
-            let (body, wanted) = run(asked.clone(), true, &Agreed::default());
-            assert_eq!((wanted, &body["stream_options"]["include_usage"]), (wants, &json!(true)), "{asked}");
+            let (body, strip) = run(&CHAT, asked.clone(), true, &agreed(1));
+            assert_eq!((strip, &body["stream_options"]["include_usage"]), (!wants, &json!(true)), "{asked}");
         }
-        let fault = rewrite(br#"{"stream_options":"no"}"#, true, &Agreed::default()).unwrap_err();
+        for endpoint in [RESPONSES, MESSAGES] {
+            let (body, strip) = run(&endpoint, json!({}), true, &agreed(1));
+            assert_eq!((strip, body.get("stream_options")), (false, None));
+        }
+        let fault = rewrite(&CHAT, br#"{"stream_options":"no"}"#, true, &agreed(1)).unwrap_err();
         assert_eq!(fault.param.as_deref(), Some("stream_options"));
     }
 
@@ -199,11 +248,15 @@ mod tests {
     fn tools_are_taken_away_and_the_rest_stands_as_written() {
         let agreed = Agreed { disable_tools: vec!["web_search".into()], ..Agreed::default() };
         let search = json!({ "type": "web_search" });
-        let (body, _) =
-            run(json!({ "tools": [search], "tool_choice": "auto", "web_search_options": {} }), false, &agreed);
+        let (body, _) = run(
+            &EMBEDDINGS,
+            json!({ "tools": [search], "tool_choice": "auto", "web_search_options": {} }),
+            false,
+            &agreed,
+        );
         assert_eq!(body, json!({ "model": "" }));
         let asked = r#"{"tools":[{"type":"function","function":{"name":"web_search"}},{"type":"function","function":{"name":"sum","parameters":{"z":1.0,"a":2}}}],"tool_choice":{"type":"function","function":{"name":"web_search"}}}"#;
-        let body = rewrite(asked.as_bytes(), false, &agreed).unwrap().body;
+        let body = rewrite(&EMBEDDINGS, asked.as_bytes(), false, &agreed).unwrap().body;
         let kept = r#""tools":[{"type":"function","function":{"name":"sum","parameters":{"z":1.0,"a":2}}}]"#;
         assert_eq!(body, format!(r#"{{"model":"",{kept}}}"#));
     }

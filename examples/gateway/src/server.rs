@@ -1,43 +1,28 @@
-//! Routes, keys and bodies: what stands between a connection and the gate.
+//! Routes, keys and what a key may see: what stands between a connection and the gate.
 //!
-//! Invariant: the tenant comes from the key alone; no header and no member of a body names another one, or another
-//! upstream.
+//! Invariant: what a key is shown is of its own tenant.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::Response;
-use axum::routing::{get, post};
-use quota_core::estimate::body as bodies;
-use quota_core::gate::Degradation;
+use axum::routing::{MethodRouter, get, post};
 use quota_core::policy::plan::Plan;
-use quota_core::request::{InvalidRequest, Kind};
 use quota_core::respond::{Headers, headers as balance_headers};
-use quota_core::usage::Dialect;
-use quota_core::{Balance, Gate, Lease, Policy, Principal, Request};
+use quota_core::{Balance, Gate, Policy, Principal};
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
-use tokio_stream::StreamExt;
 
-use crate::admit::admit;
 use crate::answer::{Fault, Manner, add_headers, json_response};
-use crate::call::{Call, Patience};
-use crate::operator;
-use crate::rewrite::{Agreed, rewrite};
+use crate::call::Patience;
+use crate::dashboard::{self, Dashboard};
+use crate::endpoint::{CHAT, COMPLETIONS, EMBEDDINGS, Endpoint, MESSAGES, RESPONSES};
+use crate::identity::Identity;
 use crate::source::Source;
 use crate::upstream::Upstream;
-
-/// How long a body may take to arrive.
-const BODY_TIME: Duration = Duration::from_secs(60);
-/// How many times too large a body may be and still be read to its end.
-const MAX_EXCESS: usize = 4;
-/// The longest idempotency key, in bytes.
-const MAX_IDEMPOTENCY_KEY: usize = 64;
+use crate::{acts, models, operator};
 
 /// How a gateway is set up.
 pub struct Config {
@@ -45,6 +30,8 @@ pub struct Config {
     pub source: Source,
     /// Where requests go.
     pub upstream: Upstream,
+    /// Whose tokens it believes beside the policy's keys.
+    pub identity: Identity,
     /// The key of `/admin` and `/metrics`.
     pub admin_key: String,
     /// The largest body in bytes.
@@ -58,45 +45,43 @@ pub struct Gateway {
     /// The gate.
     pub gate: Gate,
     pub(crate) admin_key: String,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) max_body: usize,
+    pub(crate) patience: Patience,
+    identity: Identity,
     source: Source,
-    plan: RwLock<Arc<Plan>>,
-    upstream: Arc<Upstream>,
-    max_body: usize,
-    patience: Patience,
+    pub(crate) plan: RwLock<Arc<Plan>>,
+    /// Who watches the dashboard.
+    pub dashboard: Dashboard,
     /// What ids of this process begin with, and how many there are.
     id_prefix: String,
     ids: AtomicU64,
 }
 
-/// An endpoint that spends quota.
-#[derive(Clone, Copy)]
-struct Endpoint {
-    path: &'static str,
-    read: fn(Value) -> Result<Request, InvalidRequest>,
-    dialect: Dialect,
-}
-
-const CHAT: Endpoint = Endpoint { path: "/chat/completions", read: bodies::openai_chat, dialect: Dialect::OpenAiChat };
-const EMBEDDINGS: Endpoint =
-    Endpoint { path: "/embeddings", read: bodies::openai_embeddings, dialect: Dialect::OpenAiEmbeddings };
-
 /// The gateway's routes.
 pub fn router(gateway: Arc<Gateway>) -> Router {
-    Router::new()
+    let mut router = Router::new();
+    for endpoint in [CHAT, COMPLETIONS, RESPONSES, EMBEDDINGS, MESSAGES] {
+        router = router.route(&format!("/v1{}", endpoint.path), spends(endpoint));
+    }
+    router
+        .route("/v1/models", get(|State(g): State<Arc<Gateway>>, h| async move { g.models(&h) }))
         .route(
-            "/v1/chat/completions",
-            post(|State(g): State<Arc<Gateway>>, h, b| async move { g.spend(CHAT, h, b).await }),
-        )
-        .route(
-            "/v1/embeddings",
-            post(|State(g): State<Arc<Gateway>>, h, b| async move { g.spend(EMBEDDINGS, h, b).await }),
+            "/v1/models/{*name}",
+            get(|State(g): State<Arc<Gateway>>, Path(name): Path<String>, h| async move { g.model(&name, &h) }),
         )
         .route("/v1/quota", get(|State(g): State<Arc<Gateway>>, h| async move { g.quota(&h) }))
         .route("/healthz", get(|| async { "ok\n" }))
         .merge(operator::routes())
+        .merge(dashboard::routes())
+        .merge(acts::routes())
         .fallback(nowhere)
         .method_not_allowed_fallback(nowhere)
         .with_state(gateway)
+}
+
+fn spends(endpoint: Endpoint) -> MethodRouter<Arc<Gateway>> {
+    post(move |State(g): State<Arc<Gateway>>, h, b| async move { g.spend(endpoint, h, b).await })
 }
 
 async fn nowhere(method: Method, uri: Uri, headers: HeaderMap) -> Response {
@@ -114,8 +99,10 @@ impl Gateway {
         let policy = config.source.load()?;
         Ok(Arc::new(Gateway {
             plan: RwLock::new(policy.plan().clone()),
+            dashboard: Dashboard::default(),
             gate: Gate::new(policy),
             admin_key: config.admin_key,
+            identity: config.identity,
             source: config.source,
             upstream: Arc::new(config.upstream),
             max_body: config.max_body,
@@ -137,132 +124,24 @@ impl Gateway {
         Ok(policy)
     }
 
-    /// Runs a request of an endpoint that spends quota.
-    async fn spend(&self, endpoint: Endpoint, headers: HeaderMap, body: Body) -> Response {
-        let manner = Manner::of(&headers);
-        let own_id = self.new_id();
-        let mut response = match self.admitted(endpoint, manner, &own_id, &headers, body).await {
-            Ok(call) => {
-                let (reply, answer) = oneshot::channel();
-                // A task of its own: the lease must end by what the upstream did, even if the asker leaves.
-                tokio::spawn(call.run(reply));
-                answer.await.unwrap_or_else(|_| {
-                    manner.fault(&Fault::new(500, "internal_error", "The gateway failed; the request may have run."))
-                })
-            }
-            Err(response) => *response,
-        };
-        if !response.headers().contains_key(manner.id_header()) {
-            add_headers(&mut response, &vec![(manner.id_header(), own_id)]);
-        }
-        response
+    /// The plan in force.
+    pub(crate) fn plan(&self) -> Arc<Plan> {
+        self.plan.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Everything up to the call of the upstream.
-    async fn admitted(
-        &self,
-        endpoint: Endpoint,
-        manner: Manner,
-        own_id: &str,
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Result<Call, Box<Response>> {
-        let fault = |fault: Fault| Box::new(manner.fault(&fault));
-        let who = self.authenticate(headers).map_err(|refusal| Box::new(manner.refusal(&refusal)))?;
-        let bytes = self.read_body(headers, body).await.map_err(fault)?;
-        let mut request = read_request(endpoint, &bytes).map_err(fault)?;
-        request.id = Some(request_id(&who, headers, own_id).map_err(fault)?.into());
-        let asker = request.user.as_deref().map_or_else(|| who.clone(), |user| who.on_behalf_of(user));
-        let (lease, degradation) = admit(&self.gate, &who, &request).await.map_err(|refusal| {
-            let mut response = manner.refusal(&refusal);
-            add_headers(&mut response, &self.rate_headers(manner, &asker, &request.model));
-            Box::new(response)
-        })?;
-        if lease.is_repeat() {
-            let told = "A request under this idempotency key is being run; it is not run twice.";
-            return Err(fault(Fault::new(409, "request_in_flight", told).header("x-should-retry", "false")));
-        }
-        let agreed = self.agreed(&lease, &request, degradation.as_ref());
-        let rewritten = match rewrite(&bytes, request.stream, &agreed) {
-            Ok(rewritten) => rewritten,
-            Err(why) => {
-                // It has not left yet, so this succeeds.
-                let _ = lease.cancel();
-                return Err(fault(why));
-            }
-        };
-        let mut headers = self.rate_headers(manner, &asker, &lease.claim().terms.group);
-        headers.push((manner.id_header(), request.id.as_deref().unwrap_or(own_id).to_owned()));
-        if let Some(degradation) = &degradation {
-            headers.push(("x-quota-action", "degrade".to_owned()));
-            headers.push(("x-quota-reason", degradation.reason.code().to_owned()));
-        }
-        Ok(Call {
-            lease,
-            upstream: self.upstream.clone(),
-            path: endpoint.path,
-            body: rewritten.body,
-            dialect: endpoint.dialect,
-            wants_usage: rewritten.wants_usage,
-            manner,
-            headers,
-            patience: self.patience,
-        })
-    }
-
-    fn agreed(&self, lease: &Lease, request: &Request, degradation: Option<&Degradation>) -> Agreed {
-        let plan = self.plan.read().unwrap_or_else(PoisonError::into_inner);
-        let upstream = plan.models.get(lease.model()).and_then(|model| model.upstream.clone());
-        let has_output = request.kind != Kind::Embeddings;
-        Agreed {
-            model: upstream.unwrap_or_else(|| lease.model().into()),
-            max_output_tokens: has_output.then(|| (lease.max_output_tokens() / request.choices).max(1)),
-            disable_tools: degradation.map(|degradation| degradation.disable_tools.clone()).unwrap_or_default(),
-        }
-    }
-
-    /// The principal of the key in `authorization` or `x-api-key`.
-    fn authenticate(&self, headers: &HeaderMap) -> Result<Principal, Box<quota_core::Refusal>> {
+    /// The principal of the key or the token in `authorization` or `x-api-key`, or the answer that refuses it.
+    pub(crate) fn authenticate(&self, manner: Manner, headers: &HeaderMap) -> Result<Principal, Box<Response>> {
         let given = headers.get(header::AUTHORIZATION).or_else(|| headers.get("x-api-key"));
-        self.gate.authenticate(given.and_then(|value| value.to_str().ok()).unwrap_or_default())
+        let bearer = given.and_then(|value| value.to_str().ok()).unwrap_or_default();
+        self.identity.principal(&self.gate, manner, bearer)
     }
 
-    /// The whole body, if it is not too large and comes in time.
-    async fn read_body(&self, headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Fault> {
-        let too_large = |found: usize| {
-            let told = format!("The body is too large: {found} bytes; allowed: {}.", self.max_body);
-            Fault::new(413, "body_too_large", told)
-        };
-        let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-        let read = async {
-            let mut pieces = body.into_data_stream();
-            let mut bytes = Vec::with_capacity(length.unwrap_or(0).min(self.max_body));
-            let mut found = 0;
-            // An answer before the end of the body is lost in the reset of the connection that follows: what is a bit
-            // too large is read and thrown away.
-            while let Some(piece) = pieces.next().await {
-                let piece = piece.map_err(|_| Fault::new(400, "body_incomplete", "The body ended before its end."))?;
-                found += piece.len();
-                if found <= self.max_body {
-                    bytes.extend_from_slice(&piece);
-                } else if found / MAX_EXCESS > self.max_body
-                    || length.is_some_and(|all| all / MAX_EXCESS > self.max_body)
-                {
-                    break;
-                }
-            }
-            if found > self.max_body { Err(too_large(length.unwrap_or(found))) } else { Ok(bytes) }
-        };
-        let late = || Fault::new(408, "body_late", format!("The body took over {} s.", BODY_TIME.as_secs()));
-        tokio::time::timeout(BODY_TIME, read).await.map_err(|_| late())?
-    }
-
-    /// Rate-limit headers of a principal and a model.
-    fn rate_headers(&self, manner: Manner, who: &Principal, model: &str) -> Headers {
+    /// Rate-limit headers of a principal and a model; without a model, of what counts for all of them.
+    pub(crate) fn rate_headers(&self, manner: Manner, who: &Principal, model: Option<&str>) -> Headers {
         let mut balances = self.gate.balances(who, false);
         // Limits of other models say nothing about this one.
         let prefix = format!("tenant:{}/model:", who.tenant());
-        balances.retain(|balance| balance.scope.strip_prefix(&*prefix).is_none_or(|of| of == model));
+        balances.retain(|balance| balance.scope.strip_prefix(&*prefix).is_none_or(|of| Some(of) == model));
         let mut headers = match manner {
             Manner::OpenAi => balance_headers::openai(&balances),
             Manner::Anthropic => balance_headers::anthropic(&balances, self.gate.now().wall),
@@ -273,20 +152,41 @@ impl Gateway {
 
     /// The balances of the key that asks.
     fn quota(&self, headers: &HeaderMap) -> Response {
-        let manner = Manner::of(headers);
-        let who = match self.authenticate(headers) {
-            Ok(who) => who,
-            Err(refusal) => return manner.refusal(&refusal),
-        };
-        let balances = self.gate.balances(&who, false);
-        let body = json!({
-            "tenant": who.tenant(), "key": who.key(), "app": who.app(), "user": who.user(),
-            "limits": balances.iter().map(limit).collect::<Vec<_>>(),
-        });
-        json_response(200, &Headers::new(), &body)
+        self.shown(headers, |who| {
+            let balances = self.gate.balances(who, false);
+            Ok(json!({
+                "tenant": who.tenant(), "key": who.key(), "app": who.app(), "user": who.user(),
+                "limits": balances.iter().map(limit).collect::<Vec<_>>(),
+            }))
+        })
     }
 
-    fn new_id(&self) -> String {
+    /// The models that the key may use.
+    fn models(&self, headers: &HeaderMap) -> Response {
+        self.shown(headers, |who| Ok(models::list(self, who)))
+    }
+
+    /// One of them.
+    fn model(&self, name: &str, headers: &HeaderMap) -> Response {
+        self.shown(headers, |who| models::one(self, who, name))
+    }
+
+    /// An answer to a key that spends nothing.
+    fn shown(&self, headers: &HeaderMap, body: impl FnOnce(&Principal) -> Result<Value, Fault>) -> Response {
+        let manner = Manner::of(headers);
+        let who = match self.authenticate(manner, headers) {
+            Ok(who) => who,
+            Err(response) => return *response,
+        };
+        let mut response = match body(&who) {
+            Ok(body) => json_response(200, &Headers::new(), &body),
+            Err(fault) => manner.fault(&fault),
+        };
+        add_headers(&mut response, &self.rate_headers(manner, &who, None));
+        response
+    }
+
+    pub(crate) fn new_id(&self) -> String {
         // Relaxed: the number is only to be another one each time.
         format!("req-{}-{:x}", self.id_prefix, self.ids.fetch_add(1, Ordering::Relaxed))
     }
@@ -304,33 +204,6 @@ fn limit(balance: &Balance) -> Value {
         "used": show(balance.used), "remaining": show(balance.remaining),
         "resets_in_ms": balance.resets_in.map(|time| time.as_nanos().div_ceil(1_000_000) as u64),
     })
-}
-
-fn read_request(endpoint: Endpoint, bytes: &[u8]) -> Result<Request, Fault> {
-    let value = serde_json::from_slice::<Value>(bytes).map_err(|why| {
-        // The parser's own words could show what was written there.
-        let told = format!("The body is not JSON: line {}, column {}.", why.line(), why.column());
-        Fault::new(400, "request_invalid", told)
-    })?;
-    (endpoint.read)(value)
-        .map_err(|why| Fault::new(400, "request_invalid", format!("The request is malformed: {why}.")).param(why.field))
-}
-
-/// The id that a request is admitted under: its idempotency key within its tenant, or one of the gateway's own.
-fn request_id(who: &Principal, headers: &HeaderMap, own: &str) -> Result<String, Fault> {
-    let Some(key) = headers.get("idempotency-key") else { return Ok(own.to_owned()) };
-    let sound = |key: &&str| {
-        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-        (1..=MAX_IDEMPOTENCY_KEY).contains(&key.len()) && key.bytes().all(allowed)
-    };
-    match key.to_str().ok().filter(sound) {
-        // No colon in the key: the last one ends the tenant, so that no two tenants' ids are the same.
-        Some(key) => Ok(format!("{}:{key}", who.tenant())),
-        None => {
-            let told = format!("idempotency-key: allowed: 1 to {MAX_IDEMPOTENCY_KEY} of A-Z, a-z, 0-9, `-`, `_`, `.`.");
-            Err(Fault::new(400, "request_invalid", told))
-        }
-    }
 }
 
 /// Random bytes of the operating system in hex.

@@ -1,8 +1,13 @@
-//! A simulated model pool in OpenAI's manner: the same question gets the same answer, with usage as OpenAI reports it.
+//! A simulated model pool: the same question gets the same answer, with usage as OpenAI and Anthropic report it.
 //!
 //! Models whose names begin so behave in their own ways: `sim-error-before` fails with 500, `sim-error-mid-stream`
-//! breaks off after a few words, `sim-no-usage` reports none, `sim-slow` takes its time, `sim-429` has no room. Every
-//! other model answers at once. Invariant: the text depends on the request alone.
+//! breaks off after a few words, `sim-no-usage` reports none, `sim-slow` takes its time, `sim-overlong` goes far beyond
+//! its bound, `sim-429` has no room. Every other model answers at once. Invariant: the text depends on the request
+//! alone.
+
+mod chat;
+mod messages;
+mod responses;
 
 use std::convert::Infallible;
 use std::io;
@@ -23,6 +28,8 @@ const WORDS: [&str; 12] =
     ["The ", "pool ", "is ", "simulated ", "and ", "every ", "word ", "of ", "it ", "counts ", "as ", "one. "];
 /// Tokens of an answer that is not cut off.
 const ANSWER: u64 = 24;
+/// Tokens of an answer that knows no bound.
+const OVERLONG: u64 = 480;
 /// Words before `sim-error-mid-stream` breaks off.
 const BROKEN_AFTER: u64 = 3;
 /// What `sim-slow` waits before each frame.
@@ -51,22 +58,94 @@ pub async fn answer(path: &str, body: &[u8]) -> Response {
         response.headers_mut().insert("retry-after", HeaderValue::from_static("7"));
         return response;
     }
-    match path {
-        "/embeddings" => embeddings(&model, &body),
-        "/chat/completions" if body["stream"] == json!(true) => stream(&model, &body),
-        "/chat/completions" => {
-            if model.starts_with("sim-slow") {
-                tokio::time::sleep(SLOW * 4).await;
-            }
-            completion(&model, &body)
-        }
+    let streamed = body["stream"] == json!(true);
+    if model.starts_with("sim-slow") && !streamed {
+        tokio::time::sleep(SLOW * 4).await;
+    }
+    match (path, streamed) {
+        ("/embeddings", _) => embeddings(&model, &body),
+        ("/chat/completions", false) => chat::whole(&Part::new(&body, &["messages"])),
+        ("/chat/completions", true) => chat::stream(&Part::new(&body, &["messages"]), chat::CHUNK),
+        ("/completions", false) => chat::text(&Part::new(&body, &["prompt"])),
+        ("/completions", true) => chat::stream(&Part::new(&body, &["prompt"]), chat::TEXT),
+        ("/responses", false) => responses::whole(&Part::new(&body, &["instructions", "input"])),
+        ("/responses", true) => responses::stream(&Part::new(&body, &["instructions", "input"])),
+        ("/messages", false) => messages::whole(&Part::new(&body, &["system", "messages"])),
+        ("/messages", true) => messages::stream(&Part::new(&body, &["system", "messages"])),
         _ => error(404, "no such path"),
     }
 }
 
+/// An error, whose object both manners' clients understand.
 fn error(status: u16, message: &str) -> Response {
     let kind = if status < 500 { "invalid_request_error" } else { "server_error" };
-    json_response(status, &Vec::new(), &json!({ "error": { "message": message, "type": kind, "code": null } }))
+    let error = json!({ "message": message, "type": kind, "code": null });
+    json_response(status, &Vec::new(), &json!({ "type": "error", "error": error }))
+}
+
+/// The part that the pool plays for one request.
+struct Part {
+    model: String,
+    /// Tokens of the input.
+    input: u64,
+    /// How many answers there are.
+    choices: u64,
+    /// Words of each.
+    words: u64,
+    /// Whether they end for want of room.
+    full: bool,
+    /// After how many words it breaks off.
+    breaks: Option<u64>,
+    /// Whether usage is reported, and in a stream of chat completions.
+    reports: bool,
+    streams_usage: bool,
+    slow: bool,
+}
+
+impl Part {
+    fn new(body: &Value, inputs: &[&str]) -> Part {
+        let model = body["model"].as_str().unwrap_or_default();
+        let bounds = ["max_completion_tokens", "max_tokens", "max_output_tokens"];
+        let bound = bounds.iter().filter_map(|field| body[field].as_u64()).min().unwrap_or(ANSWER);
+        let words = if model.starts_with("sim-overlong") { OVERLONG } else { ANSWER.min(bound) };
+        let prompts = body["prompt"].as_array().filter(|all| !all[0].is_number()).map_or(1, |all| all.len() as u64);
+        let reports = !model.starts_with("sim-no-usage");
+        Part {
+            input: inputs.iter().map(|field| tokens(&body[field])).sum(),
+            choices: body["n"].as_u64().unwrap_or(1) * prompts,
+            words,
+            full: words < ANSWER,
+            breaks: model.starts_with("sim-error-mid-stream").then_some(BROKEN_AFTER.min(words)),
+            reports,
+            streams_usage: reports && body["stream_options"]["include_usage"] == json!(true),
+            slow: model.starts_with("sim-slow"),
+            model: model.to_owned(),
+        }
+    }
+
+    /// The words of a stream, as far as it goes.
+    fn said(&self) -> impl Iterator<Item = &'static str> + use<> {
+        (0..self.breaks.unwrap_or(self.words)).map(word)
+    }
+
+    fn text(&self) -> String {
+        (0..self.words).map(word).collect()
+    }
+
+    /// A stream of frames. One that breaks off does so behind those that are given.
+    fn frames(&self, frames: Vec<String>) -> Response {
+        let broken = io::Error::new(io::ErrorKind::ConnectionReset, "the simulated model broke off");
+        let frames = frames.into_iter().map(|frame| Ok(Bytes::from(frame)));
+        let frames: Vec<io::Result<Bytes>> = frames.chain(self.breaks.map(|_| Err(broken))).collect();
+        let frames = tokio_stream::iter(frames);
+        let body = match self.slow {
+            true => Body::from_stream(frames.throttle(SLOW)),
+            false => Body::from_stream(frames),
+        };
+        let mut response = Response::new(body);
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        response
+    }
 }
 
 /// Tokens of a text or of everything in a list or object: a quarter of its bytes.
@@ -80,85 +159,8 @@ fn tokens(value: &Value) -> u64 {
     }
 }
 
-/// How many choices there are, and the words of each with its `finish_reason`.
-fn choices(body: &Value) -> (u64, u64, &'static str) {
-    let bound = ["max_completion_tokens", "max_tokens"].iter().filter_map(|field| body[field].as_u64()).min();
-    let words = ANSWER.min(bound.unwrap_or(ANSWER));
-    (body["n"].as_u64().unwrap_or(1), words, if words < ANSWER { "length" } else { "stop" })
-}
-
 fn word(at: u64) -> &'static str {
     WORDS[at as usize % WORDS.len()]
-}
-
-fn usage(body: &Value) -> Value {
-    let (input, (choices, words, _)) = (tokens(&body["messages"]), choices(body));
-    json!({
-        "prompt_tokens": input, "completion_tokens": choices * words, "total_tokens": input + choices * words,
-        "prompt_tokens_details": { "cached_tokens": 0 }, "completion_tokens_details": { "reasoning_tokens": 0 },
-    })
-}
-
-fn completion(model: &str, body: &Value) -> Response {
-    let (count, words, finish) = choices(body);
-    let text: String = (0..words).map(word).collect();
-    let choice = |index| {
-        json!({
-            "index": index, "finish_reason": finish, "logprobs": null,
-            "message": { "role": "assistant", "content": text, "refusal": null },
-        })
-    };
-    let mut answer = json!({
-        "id": "chatcmpl-simulated", "object": "chat.completion", "created": 0, "model": model,
-        "choices": (0..count).map(choice).collect::<Vec<_>>(),
-    });
-    if !model.starts_with("sim-no-usage") {
-        answer["usage"] = usage(body);
-    }
-    json_response(200, &Vec::new(), &answer)
-}
-
-fn stream(model: &str, body: &Value) -> Response {
-    let (count, words, finish) = choices(body);
-    let with_usage = body["stream_options"]["include_usage"] == json!(true) && !model.starts_with("sim-no-usage");
-    let frame = |choices: Value, usage: Option<Value>| {
-        let mut chunk = json!({
-            "id": "chatcmpl-simulated", "object": "chat.completion.chunk", "created": 0, "model": model,
-            "choices": choices,
-        });
-        if with_usage {
-            chunk["usage"] = usage.unwrap_or(Value::Null);
-        }
-        Ok(Bytes::from(format!("data: {chunk}\n\n")))
-    };
-    let delta = |index: u64, delta: Value, finish: Value| {
-        frame(json!([{ "index": index, "delta": delta, "logprobs": null, "finish_reason": finish }]), None)
-    };
-    let breaks = model.starts_with("sim-error-mid-stream");
-    let mut frames: Vec<Result<Bytes, io::Error>> = Vec::new();
-    for index in 0..count {
-        frames.push(delta(index, json!({ "role": "assistant", "content": "" }), Value::Null));
-        for at in 0..if breaks { BROKEN_AFTER.min(words) } else { words } {
-            frames.push(delta(index, json!({ "content": word(at) }), Value::Null));
-        }
-        if breaks {
-            frames.push(Err(io::Error::new(io::ErrorKind::ConnectionReset, "the simulated model broke off")));
-            break;
-        }
-        frames.push(delta(index, json!({}), json!(finish)));
-    }
-    if with_usage {
-        frames.push(frame(json!([]), Some(usage(body))));
-    }
-    frames.push(Ok(Bytes::from_static(b"data: [DONE]\n\n")));
-    let frames = tokio_stream::iter(frames);
-    let body = match model.starts_with("sim-slow") {
-        true => Body::from_stream(frames.throttle(SLOW)),
-        false => Body::from_stream(frames),
-    };
-    let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    response
 }
 
 fn embeddings(model: &str, body: &Value) -> Response {

@@ -9,8 +9,12 @@ use axum::response::Response;
 use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;
 
+use crate::answer::Manner;
+use crate::endpoint::Endpoint;
 use crate::simulated;
 
+/// The version of Anthropic's API that its bodies are in.
+const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 
@@ -22,12 +26,13 @@ pub enum Upstream {
     Simulated,
 }
 
-/// A server in OpenAI's manner.
+/// A server in OpenAI's manner, and in Anthropic's where messages are sent to it.
 pub struct Http {
     client: reqwest::Client,
     /// The address up to and with `/v1`.
     base: String,
-    key: Option<HeaderValue>,
+    /// The key, with and without `Bearer ` before it.
+    key: Option<[HeaderValue; 2]>,
 }
 
 /// A request that got no answer.
@@ -51,13 +56,14 @@ impl Upstream {
         }
         let base = address.trim_end_matches('/');
         let base = if base.ends_with("/v1") { base.to_owned() } else { format!("{base}/v1") };
+        let secret = |text: String| {
+            let value = HeaderValue::from_str(&text);
+            let mut value = value.map_err(|_| "GATEWAY_UPSTREAM_KEY: not printable ASCII".to_owned())?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        };
         let key = match key {
-            Some(key) => {
-                let value = HeaderValue::from_str(&format!("Bearer {key}"));
-                let mut value = value.map_err(|_| "GATEWAY_UPSTREAM_KEY: not printable ASCII".to_owned())?;
-                value.set_sensitive(true);
-                Some(value)
-            }
+            Some(key) => Some([secret(format!("Bearer {key}"))?, secret(key.to_owned())?]),
             None => None,
         };
         // The second call finds it installed, which is as good.
@@ -68,16 +74,22 @@ impl Upstream {
         Ok(Upstream::Http(Http { client, base, key }))
     }
 
-    /// Sends a body of JSON to a path below `/v1` and gives the answer as soon as its head is there.
+    /// Sends a body of JSON to an endpoint and gives the answer as soon as its head is there.
     ///
     /// # Errors
     /// [`Unanswered`] if there is no head.
-    pub async fn send(&self, path: &str, body: String) -> Result<Response, Unanswered> {
-        let Upstream::Http(http) = self else { return Ok(simulated::answer(path, body.as_bytes()).await) };
-        let mut request = http.client.post(format!("{}{path}", http.base));
+    pub async fn send(&self, endpoint: &Endpoint, body: String) -> Result<Response, Unanswered> {
+        let Upstream::Http(http) = self else { return Ok(simulated::answer(endpoint.path, body.as_bytes()).await) };
+        let mut request = http.client.post(format!("{}{}", http.base, endpoint.path));
         request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT_ENCODING, "identity").body(body);
-        if let Some(key) = &http.key {
-            request = request.header(AUTHORIZATION, key.clone());
+        if let Some([bearer, _]) = &http.key {
+            request = request.header(AUTHORIZATION, bearer.clone());
+        }
+        if endpoint.manner == Manner::Anthropic {
+            request = request.header("anthropic-version", ANTHROPIC_VERSION);
+            if let Some([_, key]) = &http.key {
+                request = request.header("x-api-key", key.clone());
+            }
         }
         let sent = request.send().await;
         let answer =

@@ -1,158 +1,18 @@
-//! The gateway over real sockets, in front of the simulated pool and of servers that misbehave.
+//! Chat completions and embeddings, in front of the simulated pool and of servers that misbehave.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::Router;
-use axum::extract::Request;
-use axum::http::HeaderMap;
 use gateway::call::Patience;
-use gateway::server::{Config, Gateway, router};
 use gateway::source::Source;
 use gateway::upstream::Upstream;
+use quota_core::Meter;
 use quota_core::gate::Counter;
-use quota_core::{Meter, Principal};
-use reqwest::{Client, Method, Response};
+use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policy.yaml");
-const ADMIN: &str = "the-operator";
-const MAX_BODY: usize = 100_000;
-/// How long a test waits for what must happen.
-const DEADLINE: Duration = Duration::from_secs(20);
-
-/// A gateway that listens.
-struct Server {
-    url: String,
-    gateway: Arc<Gateway>,
-    client: Client,
-}
-
-/// What came back.
-struct Answer {
-    status: u16,
-    headers: HeaderMap,
-    text: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.text).unwrap_or_else(|why| panic!("{why}: {}", self.text))
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-
-    fn code(&self) -> String {
-        self.json()["error"]["code"].as_str().unwrap_or_default().to_owned()
-    }
-
-    /// The data of a stream's events.
-    fn events(&self) -> Vec<String> {
-        self.text.split("\n\n").filter_map(|event| event.strip_prefix("data: ")).map(str::to_owned).collect()
-    }
-}
-
-async fn listen(app: Router) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    url
-}
-
-async fn start(source: Source, upstream: Upstream) -> Server {
-    start_with(source, upstream, Patience::default()).await
-}
-
-async fn start_with(source: Source, upstream: Upstream, patience: Patience) -> Server {
-    let config = Config { source, upstream, admin_key: ADMIN.into(), max_body: MAX_BODY, patience };
-    let gateway = Gateway::new(config).unwrap();
-    let url = listen(router(gateway.clone())).await;
-    // The provider of TLS is one for the process; an upstream over HTTP installs it.
-    Upstream::http("http://127.0.0.1:1", None).unwrap();
-    Server { url, gateway, client: Client::new() }
-}
-
-async fn simulated() -> Server {
-    start(Source { policy: Some(POLICY.into()), prices: None }, Upstream::Simulated).await
-}
-
-async fn in_front_of(url: &str) -> Server {
-    start(Source { policy: Some(POLICY.into()), prices: None }, Upstream::http(url, Some("own-key")).unwrap()).await
-}
-
-fn chat(model: &str) -> Value {
-    json!({ "model": model, "max_tokens": 10, "messages": [{ "role": "user", "content": "Name three rivers." }] })
-}
-
-fn streamed(model: &str) -> Value {
-    let mut body = chat(model);
-    body["stream"] = json!(true);
-    body
-}
-
-impl Server {
-    async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Response {
-        let mut request = self.client.request(method, format!("{}{path}", self.url)).body(body);
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        request.send().await.unwrap()
-    }
-
-    async fn answer(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
-        let response = self.send(method, path, headers, body).await;
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Answer { status, headers, text: response.text().await.unwrap() }
-    }
-
-    async fn post(&self, key: &str, path: &str, body: &Value) -> Answer {
-        let bearer = format!("Bearer test-{key}");
-        self.answer(Method::POST, path, &[("authorization", &bearer)], body.to_string().into()).await
-    }
-
-    async fn chat(&self, key: &str, body: &Value) -> Answer {
-        self.post(key, "/v1/chat/completions", body).await
-    }
-
-    async fn operator(&self, method: Method, path: &str, body: &str) -> Answer {
-        let bearer = format!("Bearer {ADMIN}");
-        self.answer(method, path, &[("authorization", &bearer)], body.to_owned().into()).await
-    }
-
-    /// What the limits of a tenant show as used.
-    fn used(&self, tenant: &str, limit: &str) -> u64 {
-        let balances = self.gateway.gate.balances(&Principal::builder(tenant).build(), true);
-        balances.iter().find(|balance| &*balance.limit == limit).unwrap().used
-    }
-
-    fn counted(&self, counter: Counter) -> u64 {
-        self.gateway.gate.snapshot().models.values().map(|tally| tally.get(counter)).sum()
-    }
-
-    /// Waits until so much has been counted.
-    async fn until(&self, counter: Counter, count: u64) {
-        let reached = async {
-            while self.counted(counter) < count {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let waited = tokio::time::timeout(DEADLINE, reached).await;
-        assert!(waited.is_ok(), "{counter:?} is {} and not {count}", self.counted(counter));
-    }
-
-    async fn story(&self, answer: &Answer) -> Vec<String> {
-        let path = format!("/admin/requests/{}", answer.header("x-request-id").unwrap());
-        let entries = self.operator(Method::GET, &path, "").await.json();
-        entries["entries"].as_array().unwrap().iter().map(|e| e["event"].as_str().unwrap().to_owned()).collect()
-    }
-}
-
-/// `10 + 7` tokens at 1 and 2 dollars a million, in units of 1e-8 USD.
-const COST: u64 = 7 * 100 + 10 * 200;
+use crate::harness::*;
 
 #[tokio::test]
 async fn a_chat_is_charged_what_the_upstream_reports() {
@@ -237,19 +97,16 @@ async fn refusals_speak_as_the_providers_do() {
 }
 
 #[tokio::test]
-async fn the_other_manner_is_for_those_who_name_its_version() {
+async fn each_endpoint_has_its_manner() {
     let server = simulated().await;
-    let version = ("anthropic-version", "2023-06-01");
-    let body = chat("sim-slow").to_string().into_bytes();
-    let answer =
-        server.answer(Method::POST, "/v1/chat/completions", &[("x-api-key", "test-slow"), version], body).await;
+    let answer = server.messages("slow", &chat("sim-slow")).await;
     let told = answer.json();
     assert_eq!(
         (answer.status, &told["type"], &told["error"]["type"]),
         (403, &json!("error"), &json!("permission_error"))
     );
     assert!(answer.header("request-id").is_some() && answer.header("x-request-id").is_none());
-    let answer = server.post("acme", "/v1/messages", &chat("sim-chat")).await;
+    let answer = server.post("acme", "/v1/messages/batches", &chat("sim-chat")).await;
     assert_eq!((answer.status, &answer.json()["error"]["type"]), (404, &json!("not_found_error")));
     let answer = server.post("acme", "/v1/nothing", &json!({})).await;
     assert_eq!((answer.status, answer.code().as_str()), (404, "not_found"));
@@ -290,25 +147,6 @@ async fn bodies_are_checked_and_bounded() {
     let response = request.body(reqwest::Body::wrap_stream(pieces)).send().await.unwrap();
     assert_eq!(response.status().as_u16(), 413);
     assert_eq!(server.used("acme", "rpd"), 0);
-}
-
-type Seen = Arc<Mutex<Vec<(String, HeaderMap, Value)>>>;
-
-/// The simulated pool as a server that keeps what it was sent.
-async fn recording() -> (String, Seen) {
-    let seen = Seen::default();
-    let keep = seen.clone();
-    let app = Router::new().fallback(move |request: Request| {
-        let keep = keep.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
-            let path = parts.uri.path().to_owned();
-            keep.lock().unwrap().push((path.clone(), parts.headers, serde_json::from_slice(&body).unwrap()));
-            gateway::simulated::answer(path.trim_start_matches("/v1"), &body).await
-        }
-    });
-    (listen(app).await, seen)
 }
 
 #[tokio::test]
@@ -355,8 +193,7 @@ async fn a_lesser_form_is_what_runs() {
     body["tools"] = json!([{ "type": "web_search" }, { "type": "function", "function": { "name": "sum" } }]);
     let answer = server.chat("soft", &body).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
-    assert_eq!(answer.header("x-quota-action"), Some("degrade"));
-    assert_eq!(answer.header("x-quota-reason"), Some("soft_limit_passed"));
+    assert_eq!(answer.header("x-quota-degraded"), Some("0;soft_limit_passed"));
     let seen = seen.lock().unwrap();
     let sent = &seen[0].2;
     assert_eq!((&sent["model"], &sent["max_tokens"]), (&json!("sim-chat"), &json!(8)));
@@ -500,8 +337,8 @@ async fn a_stream_that_breaks_off_ends_with_an_error_and_what_was_seen() {
     let listed = server.operator(Method::GET, "/admin/unresolved", "").await.json();
     let lease = &listed["unresolved"][0];
     assert_eq!((&lease["cause"], &lease["tenant"]), (&json!("upstream_failed"), &json!("acme")));
-    // `The pool is `: twelve bytes.
-    assert_eq!(lease["seen"]["output_tokens"], 3);
+    // `The pool is `: a token a word at least, and the five bytes of the second are more than one.
+    assert_eq!(lease["seen"]["output_tokens"], 4);
     assert_eq!(server.used("acme", "max_inflight"), 0);
 }
 
@@ -558,7 +395,7 @@ async fn an_idempotency_key_runs_once_in_its_tenant() {
     let first = server.send(Method::POST, path, &headers("Bearer test-acme"), body()).await;
     assert_eq!(first.headers().get("x-request-id").unwrap(), "acme:order-1");
     let second = server.answer(Method::POST, path, &headers("Bearer test-acme"), body()).await;
-    assert_eq!((second.status, second.code().as_str()), (409, "request_in_flight"));
+    assert_eq!((second.status, second.code().as_str()), (409, "request_in_progress"));
     assert_eq!(second.header("x-should-retry"), Some("false"));
     assert_eq!(server.answer(Method::POST, path, &headers("Bearer test-queue"), body()).await.status, 200);
     first.text().await.unwrap();

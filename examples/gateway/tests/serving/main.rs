@@ -1,0 +1,6 @@
+//! The gateway over real sockets.
+
+mod acts;
+mod calls;
+mod endpoints;
+mod harness;
