@@ -45,8 +45,6 @@ pub async fn admit(gate: &Gate, who: &Principal, request: &Request) -> Result<Ad
                 break;
             }
         }
-        // Its own place must not be what keeps it out.
-        drop(queued);
-        decision = gate.admit(who, request);
+        decision = gate.admit_again(queued, who, request);
     }
 }
