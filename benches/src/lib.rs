@@ -6,6 +6,7 @@
 //! cargo bench -p benches --bench row          one row's update
 //! cargo bench -p benches --bench estimate     counting input
 //! cargo bench -p benches --bench journal      appending to the ring
+//! cargo bench -p benches --bench stream       reading usage from a stream
 //! cargo run --release -p benches --bin pairs  nanoseconds of admit + settle as one table, in a quarter of a minute
 //! ```
 //!
