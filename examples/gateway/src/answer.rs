@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use quota_core::Refusal;
-use quota_core::respond::{Headers, anthropic, openai};
+use quota_core::respond::{Headers, Response as Told, anthropic, openai};
 use serde_json::{Value, json};
 
 /// Whose clients an answer is for.
@@ -60,16 +60,25 @@ impl Manner {
 
     /// A refusal as an answer.
     pub fn refusal(self, refusal: &Refusal) -> Response {
-        let response = match self {
-            Manner::OpenAi => openai::response(refusal),
-            Manner::Anthropic => anthropic::response(refusal),
-        };
-        json_response(response.status, &response.headers, &response.body)
+        json_answer(&self.refused(refusal))
     }
 
     /// A fault as an answer.
     pub fn fault(self, fault: &Fault) -> Response {
-        json_response(fault.status, &fault.headers, &self.body(fault))
+        json_answer(&self.failed(fault))
+    }
+
+    /// A refusal, for an answer or the end of a stream.
+    pub fn refused(self, refusal: &Refusal) -> Told {
+        match self {
+            Manner::OpenAi => openai::response(refusal),
+            Manner::Anthropic => anthropic::response(refusal),
+        }
+    }
+
+    /// A fault, for an answer or the end of a stream.
+    pub fn failed(self, fault: &Fault) -> Told {
+        Told { status: fault.status, headers: fault.headers.clone(), body: self.body(fault) }
     }
 
     /// The header that carries a request's id.
@@ -80,8 +89,7 @@ impl Manner {
         }
     }
 
-    /// A fault as a body.
-    pub fn body(self, fault: &Fault) -> Value {
+    fn body(self, fault: &Fault) -> Value {
         match self {
             Manner::OpenAi => {
                 let kind = match fault.status {
@@ -110,6 +118,11 @@ impl Manner {
             }
         }
     }
+}
+
+/// What was told, as an answer.
+pub fn json_answer(told: &Told) -> Response {
+    json_response(told.status, &told.headers, &told.body)
 }
 
 /// A JSON answer.

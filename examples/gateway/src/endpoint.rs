@@ -8,7 +8,7 @@ use quota_core::request::InvalidRequest;
 use quota_core::usage::Dialect;
 use serde_json::{Value, json};
 
-use crate::answer::{Fault, Manner};
+use crate::answer::Manner;
 
 /// An endpoint that spends quota.
 #[derive(Debug, Clone, Copy)]
@@ -73,9 +73,8 @@ pub const MESSAGES: Endpoint = Endpoint {
 };
 
 impl Endpoint {
-    /// A fault as the last event of a stream that has begun: the clients raise it where they stand.
-    pub fn last_event(&self, fault: &Fault) -> String {
-        let mut body = self.manner.body(fault);
+    /// The body of an error as the last event of a stream that has begun: the clients raise it where they stand.
+    pub fn last_event(&self, mut body: Value) -> String {
         match self.dialect {
             Dialect::AnthropicMessages => format!("event: error\ndata: {body}\n\n"),
             Dialect::OpenAiResponses => {

@@ -9,6 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use quota_core::lease::Cause;
+use quota_core::respond::Response as Told;
 use quota_core::usage::{Outcome, StreamEnd, StreamReader};
 use quota_core::{Lease, Usage};
 use tokio::sync::{mpsc, oneshot};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, interval, sleep_until};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::answer::{Fault, add_headers};
+use crate::answer::{Fault, add_headers, json_answer};
 use crate::call::{Call, alive, broken, heartbeat, late};
 use crate::sse::{Events, MAX_EVENT};
 
@@ -33,8 +34,8 @@ enum End {
     Over,
     /// Broken off by the upstream, or silent for too long.
     Failed(Fault),
-    /// Cut here, since it went beyond what was agreed.
-    Cut(Fault),
+    /// Cut here, since a limit has no room for more, or since it went beyond what was agreed.
+    Cut(Told),
     /// Given up, long after the asker had left.
     GivenUp,
 }
@@ -60,23 +61,27 @@ pub async fn relay(call: Call, body: Body, reply: oneshot::Sender<Response>) {
     // The upstream is hung up on by then, so that a stream that is cut ends there too.
     let end = pass(&call, body, &mut usage, &mut reader).await;
     let mut rest = Vec::new();
-    let told = usage.finish(|segment| rest.extend_from_slice(segment));
-    finish(&call.lease, told, &end);
+    let last = usage.finish(|segment| rest.extend_from_slice(segment));
+    // What was too long came to its end all the same.
+    let end = if last.done && matches!(end, End::Cut(_)) { End::Over } else { end };
+    finish(&call.lease, last, &end);
     reader.send(&call, rest).await;
-    let fault = match end {
+    let manner = call.endpoint.manner;
+    let told = match end {
         End::Over if reader.head.is_none() => return,
-        End::Over => broken(),
-        End::Failed(fault) | End::Cut(fault) => fault,
+        End::Over => manner.failed(&broken()),
+        End::Failed(fault) => manner.failed(&fault),
+        End::Cut(told) => told,
         End::GivenUp => return,
     };
     match reader.head.take() {
         Some((reply, _)) => {
-            let mut response = call.endpoint.manner.fault(&fault);
+            let mut response = json_answer(&told);
             add_headers(&mut response, &call.headers);
             // The asker may have left.
             let _ = reply.send(response);
         }
-        None => reader.send(&call, call.endpoint.last_event(&fault).into()).await,
+        None => reader.send(&call, call.endpoint.last_event(told.body).into()).await,
     }
 }
 
@@ -84,7 +89,7 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
     let mut upstream = body.into_data_stream();
     let mut events = Events::default();
     let mut beat = interval(heartbeat(&call.lease));
-    let (mut heard, mut read_on) = (Instant::now(), 0);
+    let (mut heard, mut read_on, mut covered) = (Instant::now(), 0, 0);
     loop {
         tokio::select! {
             piece = upstream.next() => {
@@ -104,8 +109,8 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
                 }
                 // The upstream is not silent while a slow asker is waited for.
                 heard = Instant::now();
-                if let Some(fault) = beyond(&call.lease, usage.output_so_far()) {
-                    return End::Cut(fault);
+                if let Err(told) = cover(call, usage.output_so_far(), &mut covered) {
+                    return End::Cut(told);
                 }
             }
             () = reader.pieces.closed(), if reader.left.is_none() => reader.left = Some(Instant::now()),
@@ -123,16 +128,22 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
     End::Over
 }
 
-/// Whether a stream has gone beyond what was agreed, which the upstream was told: why it is cut.
+/// Keeps an answer that grows covered by every limit; or why its stream is cut: a limit has no room for more of it, or it
+/// has gone beyond what was agreed, which the upstream was told.
 ///
 /// Between two counts of the provider the output is estimated from its text, so that one that keeps its bound may seem
 /// to be above it.
-fn beyond(lease: &Lease, output: u64) -> Option<Fault> {
-    let agreed = lease.max_output_tokens();
-    (output > agreed.saturating_mul(2).saturating_add(SLACK)).then(|| {
+fn cover(call: &Call, output: u64, covered: &mut u64) -> Result<(), Told> {
+    let manner = call.endpoint.manner;
+    let agreed = call.lease.max_output_tokens();
+    if output > agreed.saturating_mul(2).saturating_add(SLACK) {
         let told = format!("The upstream went beyond the {agreed} output tokens that were agreed; it was cut off.");
-        Fault::new(502, "output_limit_passed", told)
-    })
+        return Err(manner.failed(&Fault::new(502, "output_limit_passed", told)));
+    }
+    if output.min(agreed) > *covered {
+        *covered = call.lease.follow(output.min(agreed)).map_err(|refusal| manner.refused(&refusal))?;
+    }
+    Ok(())
 }
 
 /// Ends the lease: by the usage if it came, else as unresolved with what was seen.

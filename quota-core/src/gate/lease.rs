@@ -16,6 +16,9 @@ use crate::time::Now;
 use crate::units::{Amounts, Meter, Pico};
 use crate::usage::{Outcome, Usage};
 
+/// The least and the most output tokens that a growing answer is covered ahead of itself.
+const STEP: std::ops::RangeInclusive<u64> = 64..=1024;
+
 /// An admitted request.
 ///
 /// Call [`sent`](Lease::sent) before the first byte leaves for the upstream, and end the lease once:
@@ -141,23 +144,55 @@ impl<S: Store> Lease<S> {
     /// # Errors
     /// As [`extend`](Lease::extend).
     pub fn cover(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Box<Refusal>>> {
+        let now = self.now();
+        S::chain(self.raise(output_tokens, now), move |extended| S::ready(self.raised(extended, now)))
+    }
+
+    /// Covers an answer that has grown to so many output tokens, some ahead (a tenth, from 64 to 1024), so that a long
+    /// answer asks seldom and a short one holds little: not beyond what was agreed while it keeps to that, and exactly
+    /// itself where a limit has no room for more. Tells how many output tokens are covered; until the answer has grown
+    /// beyond them there is nothing to follow.
+    ///
+    /// # Errors
+    /// As [`extend`](Lease::extend); the answer itself is then beyond what a limit has room for.
+    pub fn follow(&self, output_tokens: u64) -> S::Answer<'_, Result<u64, Box<Refusal>>> {
+        let now = self.now();
+        let ahead = output_tokens.saturating_add((output_tokens / 10).clamp(*STEP.start(), *STEP.end()));
+        let agreed = self.max_output_tokens();
+        let ahead = if output_tokens <= agreed { ahead.min(agreed) } else { ahead };
+        S::chain(self.raise(ahead, now), move |extended| match extended {
+            Extended::Short(_) if ahead > output_tokens => S::chain(self.raise(output_tokens, now), move |extended| {
+                S::ready(self.raised(extended, now).map(|()| output_tokens))
+            }),
+            extended => S::ready(self.raised(extended, now).map(|()| ahead)),
+        })
+    }
+
+    fn raise(&self, output_tokens: u64, now: Now) -> S::Answer<'_, Extended> {
         let shared = self.shared();
-        let now = shared.clock.now();
         let to = self.amounts_at(output_tokens);
         let periods = shared.periods(&self.claim, now);
-        shared.store.extend(self.claim.id, to, periods, now, move |extended| match extended {
-            Extended::Raised(record) => {
+        shared.store.extend(self.claim.id, to, periods, now, move |extended| {
+            if let Extended::Raised(record) = &extended {
                 // ORDERING: relaxed, as in `extend`.
                 self.covered.fetch_max(output_tokens, Ordering::Relaxed);
                 if !record.more.is_empty() && record.noted.first() {
-                    shared.journal.append(crate::journal::Event::Extended(record), now);
+                    shared.journal.append(crate::journal::Event::Extended(record.clone()), now);
                 }
-                Ok(())
             }
+            extended
+        })
+    }
+
+    /// What the host is told of an extension.
+    fn raised(&self, extended: Extended, now: Now) -> Result<(), Box<Refusal>> {
+        let shared = self.shared();
+        match extended {
+            Extended::Raised(_) => Ok(()),
             Extended::Short(lacks) => Err(shared.extension_refused(&self.claim, &lacks, now)),
             Extended::Gone => Err(shared.gone(&self.claim, now)),
             Extended::Unavailable => Err(shared.store_lost(&self.claim, now)),
-        })
+        }
     }
 
     /// What so many output tokens come to per meter.

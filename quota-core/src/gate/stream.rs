@@ -9,9 +9,6 @@ use crate::store::{Memory, Store};
 use crate::time::SECOND;
 use crate::usage::{Dialect, Outcome, StreamEnd, StreamReader};
 
-/// The least and the most output tokens that the hold is raised by at once.
-const STEP: std::ops::RangeInclusive<u64> = 64..=1024;
-
 /// Reads a streamed answer as it passes, keeps its lease alive and its output covered, and settles it by its last word.
 ///
 /// For every piece of the upstream's bytes call [`feed`](StreamMeter::feed), then [`keep`](StreamMeter::keep); if that
@@ -74,19 +71,12 @@ impl<S: Store> StreamMeter<S> {
             return S::ready(Ok(()));
         }
         self.renew_at = now.mono.saturating_add(SECOND);
-        // A tenth ahead, so that a long answer asks seldom and a short one holds little.
-        let to = output.saturating_add((output / 10).clamp(*STEP.start(), *STEP.end()));
         let StreamMeter { lease, covered, .. } = self;
         let lease = &*lease;
         S::chain(lease.renew(), move |open| match open {
             false => S::ready(Err(lease.gone())),
             true if !grown => S::ready(Ok(())),
-            true => S::chain(lease.cover(to), move |raised| {
-                if raised.is_ok() {
-                    *covered = to;
-                }
-                S::ready(raised)
-            }),
+            true => S::chain(lease.follow(output), move |followed| S::ready(followed.map(|to| *covered = to))),
         })
     }
 
@@ -203,6 +193,26 @@ mod tests {
         assert!(used(&gate) <= 3000, "admission never passes the hard amount");
         let receipt = meter.finish(|_| {}).unwrap();
         assert_eq!(receipt.outcome, "unresolved");
+    }
+
+    #[test]
+    fn the_last_of_a_limit_is_given_out() {
+        let (gate, _) = gate("output_tpd: {hard: 3000, hold: p95}");
+        teach(&gate);
+        let long = gate.admit(&Principal::builder("acme").build(), &Request::chat("m").max_output_tokens(2000));
+        long.lease().unwrap().settle(Usage::tokens(10, 1900)).unwrap();
+        assert_eq!(used(&gate), 3000 - 140);
+        let lease = admit(&gate, 100);
+        assert_eq!(lease.follow(31), Ok(95));
+        assert_eq!(lease.follow(96), Ok(100), "not beyond what was agreed");
+        assert_eq!(used(&gate), 3000 - 140 + 100);
+        assert_eq!(lease.follow(120), Ok(120), "the 64 more have no room");
+        assert_eq!(lease.follow(140), Ok(140));
+        let refusal = lease.follow(141).unwrap_err();
+        assert_eq!((refusal.reason, refusal.shortages[0].asked), (Reason::TokenQuotaExceeded, 1));
+        assert_eq!(gate.explain("r").iter().filter(|entry| entry.event.name() == "refused").count(), 1);
+        assert_eq!(lease.settle(Usage::tokens(10, 140)).unwrap().charged.get(Meter::Output), 140);
+        assert_eq!(used(&gate), 3000);
     }
 
     #[test]

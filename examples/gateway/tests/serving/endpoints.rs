@@ -145,6 +145,32 @@ async fn a_stream_that_goes_far_beyond_its_bound_is_cut() {
 }
 
 #[tokio::test]
+async fn a_stream_is_cut_where_a_limit_has_no_room_for_more_of_it() {
+    for (path, mut body) in endpoints("sim-chat") {
+        let server = simulated().await;
+        let bound = if path == "/v1/responses" { "max_output_tokens" } else { "max_tokens" };
+        // Answers of one word teach what is held for the next one.
+        body[bound] = json!(1);
+        for _ in 0..32 {
+            assert_eq!(server.post("short", path, &body).await.status, 200);
+        }
+        assert_eq!(server.used("short", "output_tpd"), 32);
+        body[bound] = json!(24);
+        body["stream"] = json!(true);
+        let answer = server.post("short", path, &body).await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
+        let events = answer.json_events();
+        let error = &events.last().unwrap()["error"];
+        let reason = error.get("reason").unwrap_or(&error["details"]["error_code"]);
+        assert_eq!(reason, "token_quota_exceeded", "{path}: {}", answer.text);
+        assert!(text(&events).starts_with("The pool is simulated") && !answer.text.contains("[DONE]"), "{path}");
+        server.until(Counter::Unresolved, 1).await;
+        let used = server.used("short", "output_tpd");
+        assert!((40..=44).contains(&used), "{path}: {used}");
+    }
+}
+
+#[tokio::test]
 async fn every_answer_to_a_key_has_its_rate_limits() {
     let server = simulated().await;
     let body = |model: &str| endpoints(model)[0].1.clone();
