@@ -4,13 +4,14 @@
 
 use serde_json::{Map, Value};
 
+use super::{bedrock, cohere, gemini, llama_cpp, ollama};
 use crate::units::{MAX_AMOUNT, Pico, parse_decimal_rounded};
 
 /// The longest service tier's name that is kept, in bytes.
 const MAX_TIER: usize = 64;
 
-/// The keys by one of which a bare usage object is known.
-const COUNT_KEYS: [&str; 26] = [
+/// The names of OpenAI's dialects, Anthropic's and xAI's by one of which a bare usage object is known.
+const OPENAI_LIKE: [&str; 10] = [
     "prompt_tokens",
     "completion_tokens",
     "total_tokens",
@@ -19,24 +20,19 @@ const COUNT_KEYS: [&str; 26] = [
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
     "seconds",
-    "promptTokenCount",
-    "candidatesTokenCount",
-    "responseTokenCount",
-    "totalTokenCount",
-    "prompt_token_count",
-    "candidates_token_count",
-    "response_token_count",
-    "total_token_count",
-    "inputTokens",
-    "outputTokens",
-    "totalTokens",
-    "billed_units",
-    "prompt_eval_count",
-    "eval_count",
-    "prompt_n",
-    "predicted_n",
     "prompt_text_tokens",
     "cached_prompt_text_tokens",
+];
+
+/// The names by one of which a bare usage object is known.
+const BARE: [&[&str]; 7] = [
+    &OPENAI_LIKE,
+    &gemini::NAMES,
+    &bedrock::NAMES,
+    &["totalTokens"],
+    &cohere::NAMES,
+    &ollama::NAMES,
+    &llama_cpp::NAMES,
 ];
 
 /// What holds a usage object in an answer or a stream's event, after the answer itself.
@@ -108,7 +104,7 @@ impl Found<'_> {
 pub(super) fn locate(value: &Value) -> Result<Found<'_>, Unusable> {
     let top = value.as_object().ok_or(Unusable::Missing)?;
     let nested = || HOLDERS.into_iter().filter_map(|key| top.get(key)?.as_object());
-    let bare = COUNT_KEYS.iter().any(|key| top.contains_key(*key));
+    let bare = is_bare(top);
     for (names, first) in NAMES.into_iter().zip([true, false]) {
         for holder in std::iter::once(top).chain(nested()) {
             for key in names {
@@ -126,6 +122,10 @@ pub(super) fn locate(value: &Value) -> Result<Found<'_>, Unusable> {
         }
     }
     Err(Unusable::Missing)
+}
+
+fn is_bare(fields: &Map<String, Value>) -> bool {
+    BARE.into_iter().flatten().any(|name| fields.contains_key(*name))
 }
 
 /// The counts of one object.
@@ -151,7 +151,7 @@ impl<'a> Counts<'a> {
 
     /// A count that has to be there.
     pub(super) fn need(&self, field: &'static str) -> Result<u64, Unusable> {
-        if !self.fields.is_some_and(|fields| COUNT_KEYS.iter().any(|key| fields.contains_key(*key))) {
+        if !self.fields.is_some_and(is_bare) {
             return Err(Unusable::Missing);
         }
         self.may(field)?.ok_or_else(|| malformed(self.path, field, &Value::Null))
