@@ -229,13 +229,6 @@ impl Claim {
         self.deadline.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Whether the request was marked as leaving for the upstream.
-    pub fn is_sent(&self) -> bool {
-        // ORDERING: acquire pairs with the release in `mark_sent`, so that whoever sees the mark also sees what the
-        // owner did before it.
-        self.departure.load(Ordering::Acquire) == SENT
-    }
-
     /// Marks the request as leaving; `false` if a cancellation was first, and it must not leave.
     pub(crate) fn mark_sent(&self) -> bool {
         self.depart(SENT)
