@@ -177,7 +177,7 @@ fn prices_come_from_a_list_where_a_model_has_none() {
 fn files_that_cannot_be_read_are_errors_with_their_names() {
     let errors = Policy::from_file(fixture("none.yaml")).unwrap_err();
     assert_eq!((errors.errors[0].kind, errors.is_retryable()), (ErrorKind::Unreadable, true));
-    assert!(errors.to_string().contains("none.yaml "), "{errors}");
+    assert!(errors.to_string().contains("none.yaml: "), "{errors}");
     let dir = std::env::temp_dir().join(format!("quota-policy-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join("policy.yaml");

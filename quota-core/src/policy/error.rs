@@ -124,10 +124,10 @@ impl PolicyErrors {
 }
 
 impl fmt::Display for PolicyErrors {
-    /// One line for each error: `policy.yaml:12:5 tenants.acme.rmp: …`.
+    /// One line for each error: `policy.yaml:12:5 tenants.acme.rmp: …`, or `policy.yaml: …` where it has no place.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, error) in self.errors.iter().enumerate() {
-            let (line, mark) = (if i > 0 { "\n" } else { "" }, if error.line > 0 { ":" } else { " " });
+            let (line, mark) = (if i > 0 { "\n" } else { "" }, if error.line > 0 { ":" } else { ": " });
             write!(f, "{line}{}{mark}{error}", self.source_name)?;
         }
         match self.omitted {
