@@ -10,6 +10,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
+use quota_core::key::Digest;
 use quota_core::policy::plan::Plan;
 use quota_core::respond::{Headers, headers as balance_headers};
 use quota_core::{Balance, Gate, Policy, Principal};
@@ -44,7 +45,7 @@ pub struct Config {
 pub struct Gateway {
     /// The gate.
     pub gate: Gate,
-    pub(crate) admin_key: String,
+    pub(crate) admin_key: Digest,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) max_body: usize,
     pub(crate) patience: Patience,
@@ -101,7 +102,7 @@ impl Gateway {
             plan: RwLock::new(policy.plan().clone()),
             dashboard: Dashboard::default(),
             gate: Gate::new(policy),
-            admin_key: config.admin_key,
+            admin_key: Digest::of(&config.admin_key),
             identity: config.identity,
             source: config.source,
             upstream: Arc::new(config.upstream),
