@@ -32,6 +32,16 @@ def binary():
     return REPOSITORY / target / "debug" / ("gateway.exe" if os.name == "nt" else "gateway")
 
 
+def until(look, deadline=DEADLINE):
+    """What `look` gives once it gives something."""
+    end = time.monotonic() + deadline
+    while not (found := look()):
+        assert time.monotonic() < end, f"not within {deadline} s: {look.__qualname__}"
+        # Not `time.sleep`, in whose place some tests record how long the clients would have slept.
+        threading.Event().wait(0.01)
+    return found
+
+
 class Gateway:
     """A gateway of its own, ended by its own process."""
 
@@ -72,11 +82,17 @@ class Gateway:
     def post(self, path, body, key=ADMIN):
         return httpx.post(self.url + path, json=body, headers={"authorization": f"Bearer {key}"})
 
-    def story(self, request_id):
-        return [entry["event"] for entry in self.get(f"/admin/requests/{request_id}").json()["entries"]]
+    def entries(self, request_id):
+        return self.get(f"/admin/requests/{request_id}").json()["entries"]
 
-    def until_ended(self, request_id):
-        end = time.monotonic() + DEADLINE
-        while len(self.story(request_id)) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        return self.story(request_id)[-1]
+    def story(self, request_id):
+        return [entry["event"] for entry in self.entries(request_id)]
+
+    def ended(self, request_id, deadline=DEADLINE):
+        """The request's entries, once it has an ending."""
+
+        def all_entries():
+            entries = self.entries(request_id)
+            return entries if len(entries) > 1 else None
+
+        return until(all_entries, deadline)

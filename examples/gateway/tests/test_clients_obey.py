@@ -9,7 +9,6 @@ import http.server
 import json
 import pathlib
 import threading
-import time
 
 import anthropic
 import openai
@@ -55,14 +54,6 @@ def serve():
     for server in servers:
         server.shutdown()
         server.server_close()
-
-
-@pytest.fixture
-def slept(monkeypatch):
-    """What the clients would have slept, in seconds."""
-    record = []
-    monkeypatch.setattr(time, "sleep", record.append)
-    return record
 
 
 def expected(answer):

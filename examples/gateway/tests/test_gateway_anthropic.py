@@ -29,7 +29,7 @@ def test_a_stream(gateway):
             request_id = stream.response.headers["request-id"]
     assert said == final.content[0].text == TEXT
     assert (final.stop_reason, final.usage.input_tokens, final.usage.output_tokens) == ("max_tokens", 7, 10)
-    assert gateway.until_ended(request_id) == "settled"
+    assert gateway.ended(request_id)[-1]["event"] == "settled"
 
 
 def test_events_pass_as_they_are(gateway):
@@ -90,7 +90,7 @@ def test_a_stream_that_ends_badly_raises(gateway, model, code):
         with pytest.raises(anthropic.APIStatusError) as caught:
             list(stream)
     assert caught.value.body["error"]["details"]["error_code"] == code
-    assert gateway.until_ended(stream.response.headers["request-id"]) == "unresolved"
+    assert gateway.ended(stream.response.headers["request-id"])[-1]["event"] == "unresolved"
 
 
 def test_leaving_a_stream_frees_its_slot_and_settles(gateway):

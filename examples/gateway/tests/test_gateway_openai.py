@@ -14,7 +14,7 @@ import urllib.request
 
 import openai
 import pytest
-from harness import DEADLINE, HERE, MESSAGES, TEXT, Gateway, binary
+from harness import DEADLINE, HERE, MESSAGES, TEXT, Gateway, binary, until
 
 
 def chat(client, model="sim-chat", **options):
@@ -38,7 +38,7 @@ def test_a_stream(gateway, options, usages):
         request_id = stream.response.headers["x-request-id"]
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == TEXT
     assert [chunk.usage.completion_tokens for chunk in chunks if chunk.usage] == usages
-    assert gateway.until_ended(request_id) == "settled"
+    assert gateway.ended(request_id)[-1]["event"] == "settled"
 
 def test_a_text_completion(gateway):
     with gateway.client() as client:
@@ -67,7 +67,7 @@ def test_a_streamed_response(gateway):
             request_id = stream._response.headers["x-request-id"]
     assert said == final.output_text == TEXT + "as one. " + TEXT + "as one. "
     assert final.usage.output_tokens == 24
-    assert gateway.until_ended(request_id) == "settled"
+    assert gateway.ended(request_id)[-1]["event"] == "settled"
 
 
 def test_a_response_that_breaks_off_raises(gateway):
@@ -100,7 +100,7 @@ def test_an_output_without_end_is_cut(gateway):
         with pytest.raises(openai.APIError) as caught:
             list(stream)
     assert caught.value.code == "output_limit_passed"
-    assert gateway.until_ended(stream.response.headers["x-request-id"]) == "unresolved"
+    assert gateway.ended(stream.response.headers["x-request-id"])[-1]["event"] == "unresolved"
 
 
 def test_who_no_longer_waits_is_charged_all_the_same(gateway):
@@ -253,7 +253,7 @@ def test_a_stream_that_breaks_off_raises(gateway):
         with pytest.raises(openai.APIError) as caught:
             list(stream)
     assert caught.value.code == "upstream_broken"
-    assert gateway.until_ended(request_id) == "unresolved"
+    assert gateway.ended(request_id)[-1]["event"] == "unresolved"
 
 
 def test_leaving_a_stream_frees_its_slot_and_settles(gateway):
@@ -285,9 +285,7 @@ def test_a_hangup_reloads_the_policy(tmp_path):
     try:
         policy.write_text(text.replace("      sim-embed: {}\n", ""))
         gateway.process.send_signal(signal.SIGHUP)
-        end = time.monotonic() + DEADLINE
-        while not any("policy loaded" in line for line in gateway.said) and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: any("policy loaded" in line for line in gateway.said))
         with gateway.client() as client, pytest.raises(openai.PermissionDeniedError):
             client.embeddings.create(model="sim-embed", input="one")
     finally:

@@ -7,7 +7,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 from decimal import Decimal
 
 import httpx
@@ -15,7 +14,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
-from harness import Gateway  # noqa: E402
+from harness import Gateway, until  # noqa: E402
 
 MODEL = "smollm2"
 SYSTEM = {"role": "system", "content": "You answer briefly."}
@@ -78,19 +77,8 @@ def ask(client, messages=RIVERS, most=24, **options):
     return client.chat.completions.create(model=MODEL, messages=messages, max_tokens=most, temperature=0, **options)
 
 
-def entries(gateway, request_id, wanted=2):
-    """The request's story, once it has so many entries."""
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
-        found = gateway.get(f"/admin/requests/{request_id}").json()["entries"]
-        if len(found) >= wanted:
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{request_id} did not end: {found}")
-
-
 def settled(gateway, request_id):
-    last = entries(gateway, request_id)[-1]
+    last = gateway.ended(request_id, DEADLINE)[-1]
     assert (last["event"], last["assumed"], last["unpriced"]) == ("settled", False, False)
     return tuple(int(last["charged"][meter]) for meter in ("input_tokens", "output_tokens"))
 
@@ -142,13 +130,12 @@ def test_the_budget_is_the_sum_of_the_models_counts(gateway, model):
     mine = model.log()[before:]
     assert len(mine) == 6
     cost = sum(Decimal(line["prompt_tokens"] + 2 * line["completion_tokens"]) / 1_000_000 for line in mine)
-    end = time.monotonic() + DEADLINE
-    while time.monotonic() < end:
+
+    def at_rest():
         limits = {line["limit"]: line for line in gateway.get("/v1/quota", "test-acme").json()["limits"]}
-        if limits["max_inflight"]["used"] == 0:
-            break
-        time.sleep(0.05)
-    assert Decimal(limits["daily_budget_usd"]["used"]) == cost
+        return limits if limits["max_inflight"]["used"] == 0 else None
+
+    assert Decimal(until(at_rest, DEADLINE)["daily_budget_usd"]["used"]) == cost
     metrics = gateway.get("/metrics").text
     for direction, field in [("input", "prompt_tokens"), ("output", "completion_tokens")]:
         total = sum(line[field] for line in mine)
@@ -166,7 +153,7 @@ def test_the_estimates_are_as_far_off_as_they_say(model):
         try:
             with fresh.client("markup") as client:
                 answer = ask(client, [SYSTEM, {"role": "user", "content": text}], most=1)
-            first = entries(fresh, answer._request_id)[0]["estimate"]
+            first = fresh.ended(answer._request_id, DEADLINE)[0]["estimate"]
         finally:
             fresh.close()
         real = answer.usage.prompt_tokens
@@ -188,7 +175,7 @@ def test_what_nobody_could_guess_is_learned(gateway, name, messages):
         stories = []
         for _ in range(24):
             answer = ask(client, messages, most=1)
-            stories.append(entries(gateway, answer._request_id)[0]["estimate"])
+            stories.append(gateway.ended(answer._request_id, DEADLINE)[0]["estimate"])
         real = answer.usage.prompt_tokens
     for when, estimate in [("first", stories[0]), ("last", stories[-1])]:
         guess, reserve = estimate["input_expected"] / real, estimate["input_reserved"] / real
@@ -209,7 +196,7 @@ def test_a_model_that_dies_leaves_the_reservation_charged():
             model.close()
             with pytest.raises(Exception):
                 list(stream)
-        first, last = entries(gateway, request_id)
+        first, last = gateway.ended(request_id, DEADLINE)
         assert (last["event"], last["cause"]) == ("unresolved", "upstream_failed")
         assert last["charged"]["usd"] == first["estimate"]["worst_case_usd"]
         left = gateway.get("/admin/unresolved").json()["unresolved"][0]
