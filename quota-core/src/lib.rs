@@ -42,6 +42,7 @@
 pub mod account;
 pub mod estimate;
 pub mod gate;
+pub mod gpu;
 pub mod journal;
 pub mod keeper;
 pub mod key;
