@@ -7,6 +7,7 @@ mod calendar;
 mod config;
 mod estimate;
 mod keys;
+mod metrics;
 mod price;
 mod respond;
 mod scenario;
@@ -20,7 +21,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 695;
+const COUNT: usize = 766;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
@@ -29,6 +30,7 @@ const RUNNERS: &[(&str, Runner)] = &[
     ("config", config::run),
     ("estimate", estimate::run),
     ("keys", keys::run),
+    ("metrics", metrics::run),
     ("price", price::run),
     ("respond", respond::run),
     ("scenario", scenario::run),
