@@ -4,16 +4,22 @@
 //!
 //! | to | use |
 //! |---|---|
+//! | declare what a pool holds | [`FixedPool`] |
 //! | read what an engine's server tells | [`Dialect::read`] |
+//! | keep the newest of each replica | [`Reported`], a backend that pollers and hosts write to |
 //! | tell an engine whose turn it is | [`Dialect::priority`] |
 
 mod dialect;
 pub mod exposition;
 mod figures;
+mod fixed;
 mod hint;
+mod reported;
 
 pub use dialect::{Dialect, Read, Unreadable};
+pub use fixed::FixedPool;
 pub use hint::PriorityHint;
+pub use reported::Reported;
 
 use crate::time::Now;
 
