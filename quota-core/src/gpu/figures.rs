@@ -3,6 +3,8 @@
 //! Floor 2. Invariant: a figure that one engine gives and another spoils (NaN, negative, out of range) is unknown, never
 //! what is left of it.
 
+use std::collections::HashMap;
+
 /// The first count that is too large to be one.
 const END: f64 = (1u64 << 52) as f64;
 
@@ -121,25 +123,18 @@ impl Figure<u32> {
 /// A count that several processes of one engine may show each: of one key the highest, over the keys the sum.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PerKey<'a> {
-    counts: Vec<([&'a str; 4], Figure<u64>)>,
+    counts: HashMap<[&'a str; 4], Figure<u64>, ahash::RandomState>,
     too_many: bool,
 }
 
 impl<'a> PerKey<'a> {
     /// Takes a sample of a key's count.
     pub(super) fn take(&mut self, key: [&'a str; 4], with: Option<u64>) {
-        let place = match self.counts.iter().position(|(known, _)| *known == key) {
-            Some(place) => place,
-            None if self.counts.len() == MAX_GROUPS => {
-                self.too_many = true;
-                return;
-            }
-            None => {
-                self.counts.push((key, Figure::default()));
-                self.counts.len() - 1
-            }
-        };
-        self.counts[place].1.most(with);
+        if self.counts.len() == MAX_GROUPS && !self.counts.contains_key(&key) {
+            self.too_many = true;
+            return;
+        }
+        self.counts.entry(key).or_default().most(with);
     }
 
     /// The sum; unknown beyond [`MAX_GROUPS`] keys.
@@ -147,7 +142,7 @@ impl<'a> PerKey<'a> {
         if self.too_many {
             return Figure(Some(None));
         }
-        self.counts.iter().fold(Sum::default(), |sum, (_, count)| sum.and(*count))
+        self.counts.values().fold(Sum::default(), |sum, count| sum.and(*count))
     }
 }
 

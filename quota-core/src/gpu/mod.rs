@@ -8,6 +8,22 @@
 //! | read what an engine's server tells | [`Dialect::read`] |
 //! | keep the newest of each replica | [`Reported`], a backend that pollers and hosts write to |
 //! | tell an engine whose turn it is | [`Dialect::priority`] |
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use quota_core::gpu::{Dialect, GpuBackend, Reported};
+//! use quota_core::time::Now;
+//!
+//! let pool = Reported::new(2, Duration::from_secs(5)).declaring(Some(256), None);
+//! let text = r#"vllm:num_requests_running{engine="0",model_name="small"} 12"#;
+//! let now = Now::at(1_000_000_000);
+//! pool.report(0, Dialect::Vllm.read(text, Some("small"))?.load, now);
+//! let load = pool.load(now);
+//! assert_eq!((load.replicas[0].running, load.replicas[0].max_running), (Some(12), Some(256)));
+//! assert!(load.replicas[1].stale); // it has never reported, which is not the same as being idle
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod dialect;
 pub mod exposition;

@@ -2,6 +2,8 @@
 //!
 //! Floor 2. Invariant: what waits in the core and what waits in the backend are different requests.
 
+use std::collections::HashMap;
+
 use super::super::ReplicaLoad;
 use super::super::exposition::Sample;
 use super::super::figures::{Highest, MAX_GROUPS, Sum, capacity, product};
@@ -10,15 +12,14 @@ use super::{Models, Series};
 #[derive(Default)]
 pub(super) struct Reader<'a> {
     pending: Sum,
-    backends: Vec<Backend<'a>>,
+    /// By model and version.
+    backends: HashMap<(&'a str, &'a str), Backend, ahash::RandomState>,
     too_many: bool,
 }
 
 /// One version of a model of the backend.
-#[derive(Default, Clone)]
-struct Backend<'a> {
-    model: &'a str,
-    version: &'a str,
+#[derive(Default)]
+struct Backend {
     wanted: bool,
     waiting: Sum,
     scheduled: Sum,
@@ -58,16 +59,17 @@ impl<'a> Series<'a> for Reader<'a> {
     }
 
     fn load(self, _model: Option<&str>) -> ReplicaLoad {
-        let one = |all: &[Backend<'_>]| all.iter().all(|backend| backend.model == all[0].model);
-        let mut chosen: Vec<&Backend<'_>> = self.backends.iter().filter(|backend| backend.wanted).collect();
+        let mut chosen: Vec<&Backend> = self.backends.values().filter(|backend| backend.wanted).collect();
+        let mut names = self.backends.keys().map(|(model, _)| model);
+        let first = names.next();
         // An ensemble is asked for by its own name, and the model inside has another.
-        if chosen.is_empty() && one(&self.backends) {
-            chosen = self.backends.iter().collect();
+        if chosen.is_empty() && names.all(|name| Some(name) == first) {
+            chosen = self.backends.values().collect();
         }
         if self.too_many {
             return ReplicaLoad::default();
         }
-        let sum = |of: fn(&Backend<'_>) -> Sum| chosen.iter().fold(Sum::default(), |sum, backend| sum.and(of(backend)));
+        let sum = |of: fn(&Backend) -> Sum| chosen.iter().fold(Sum::default(), |sum, backend| sum.and(of(backend)));
         let mut tokens = Sum::default();
         let told = chosen.iter().filter(|backend| backend.blocks.is_there() || backend.block_size.is_there());
         told.for_each(|backend| tokens.plus(product(backend.blocks.get(), backend.block_size.get())));
@@ -83,16 +85,11 @@ impl<'a> Series<'a> for Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn backend(&mut self, model: &'a str, version: &'a str, wanted: bool) -> Option<&mut Backend<'a>> {
-        let known = self.backends.iter().position(|backend| (backend.model, backend.version) == (model, version));
-        let place = known.unwrap_or(self.backends.len());
-        if place == MAX_GROUPS {
+    fn backend(&mut self, model: &'a str, version: &'a str, wanted: bool) -> Option<&mut Backend> {
+        if self.backends.len() == MAX_GROUPS && !self.backends.contains_key(&(model, version)) {
             self.too_many = true;
             return None;
         }
-        if known.is_none() {
-            self.backends.push(Backend { model, version, wanted, ..Backend::default() });
-        }
-        self.backends.get_mut(place)
+        Some(self.backends.entry((model, version)).or_insert_with(|| Backend { wanted, ..Backend::default() }))
     }
 }
