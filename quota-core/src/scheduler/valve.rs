@@ -245,7 +245,7 @@ impl Adaption {
             return;
         }
         self.next = now + INTERVAL;
-        let fresh = load.replicas.iter().filter(|r| r.as_of.is_some_and(|at| at.saturating_add(TOO_OLD) > now));
+        let fresh = load.fresh().filter(|replica| replica.as_of.is_some_and(|at| at.saturating_add(TOO_OLD) > now));
         let mean = |figures: &mut dyn Iterator<Item = u64>| {
             let (sum, count) = figures.fold((0u64, 0), |(sum, count), figure| (sum.saturating_add(figure), count + 1));
             (count > 0).then(|| sum * 1000 / count)
