@@ -245,14 +245,15 @@ impl Adaption {
             return;
         }
         self.next = now + INTERVAL;
-        let fresh = load.fresh().filter(|replica| replica.as_of.is_some_and(|at| at.saturating_add(TOO_OLD) > now));
+        let recent = |at: u64| at.saturating_add(TOO_OLD) > now;
+        let fresh = || load.fresh().filter(|replica| replica.as_of.is_some_and(recent));
         let mean = |figures: &mut dyn Iterator<Item = u64>| {
             let (sum, count) = figures.fold((0u64, 0), |(sum, count), figure| (sum.saturating_add(figure), count + 1));
             (count > 0).then(|| sum * 1000 / count)
         };
         // Per replica, in thousandths; the memory in thousandths of what there is.
-        let waiting = mean(&mut fresh.clone().filter_map(|replica| replica.waiting));
-        let memory = mean(&mut fresh.filter_map(|replica| replica.kv_used_ppm).map(|ppm| u64::from(ppm) / 1000));
+        let waiting = mean(&mut fresh().filter_map(|replica| replica.waiting));
+        let memory = mean(&mut fresh().filter_map(|replica| replica.kv_used_ppm).map(|ppm| u64::from(ppm) / 1000));
         let late = (self.late.1 > 0).then(|| self.late.0 / self.late.1);
         let factor = self.factor(waiting, memory.map(|memory| memory / 1000), late);
         (self.bound, self.refusals, self.late) = (false, 0, (0, 0));
