@@ -174,6 +174,9 @@ pub(super) struct Adaption {
     capacity: Capacity,
     /// The part of the capacity that is open, in millionths; `None`: all, always.
     open: Option<u64>,
+    /// Whether nothing is let in while no replica has reported in time.
+    close_when_stale: bool,
+    stale: bool,
     next: u64,
     /// Whether a request found no room since the last change.
     bound: bool,
@@ -194,11 +197,13 @@ const TOO_OLD: u64 = 5 * SECOND;
 const AT_FIRST: u64 = WHOLE / 4;
 
 impl Adaption {
-    pub(super) fn new(valve: Arc<Valve>, capacity: Capacity, adaptive: bool) -> Adaption {
+    pub(super) fn new(valve: Arc<Valve>, capacity: Capacity, adaptive: bool, close_when_stale: bool) -> Adaption {
         let mut adaption = Adaption {
             valve,
             capacity,
             open: adaptive.then_some(AT_FIRST),
+            close_when_stale,
+            stale: false,
             next: 0,
             bound: false,
             refusals: 0,
@@ -241,6 +246,11 @@ impl Adaption {
     pub(super) fn report(&mut self, load: &Load, now: u64) {
         let measured = load.replicas.iter().filter_map(|replica| replica.as_of);
         self.heard = self.heard.max(measured.max());
+        let stale = self.close_when_stale && !load.replicas.is_empty() && load.is_stale();
+        if stale != self.stale {
+            self.stale = stale;
+            self.apply();
+        }
         if now < self.next {
             return;
         }
@@ -281,6 +291,9 @@ impl Adaption {
     fn apply(&mut self) {
         let open = u128::from(self.open.unwrap_or(WHOLE));
         let part = |whole: u64| (u128::from(whole) * open / u128::from(WHOLE)) as u64;
+        if self.stale {
+            return self.valve.set(Capacity { requests: 0, kept: Some(0), replicas: 0 });
+        }
         let least = self.capacity.replicas.min(self.capacity.requests);
         self.valve.set(Capacity {
             requests: part(self.capacity.requests).max(least),
@@ -303,7 +316,7 @@ mod tests {
     fn adaption(requests: u64) -> (Arc<Valve>, Adaption) {
         let capacity = Capacity { requests, kept: Some(1_000_000), replicas: 2 };
         let valve = Arc::new(Valve::new(capacity, 5));
-        (valve.clone(), Adaption::new(valve, capacity, true))
+        (valve.clone(), Adaption::new(valve, capacity, true, false))
     }
 
     #[test]
