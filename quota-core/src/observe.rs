@@ -2,6 +2,8 @@
 //!
 //! Floor 4. Invariant: no I/O; a label is a name of the policy, a lane or a code, never a user, a key or prompt text.
 
+mod queues;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -95,6 +97,10 @@ enum Value {
     Count(u64),
     /// Units of 1e-8 USD, shown as dollars.
     Money(u64),
+    /// Nanoseconds, shown as seconds.
+    Nanos(u64),
+    /// Thousandths of a unit of work, shown as units.
+    Milli(i64),
 }
 
 type Labels = Vec<(&'static str, String)>;
@@ -115,7 +121,9 @@ struct Page(Vec<Family>);
 ///
 /// Counters start when the gate is built and are there three times: `quota_…` by tenant and model, `quota_lane_…` by
 /// lane, `quota_global_…` over everything, refusals of unknown keys and tenants included. Gauges say what open leases
-/// hold, what is unresolved and for how long, who waits, and which limits are in debt. Money is in dollars.
+/// hold, what is unresolved and for how long, who waits, and which limits are in debt. Money is in dollars. `quota_pool_…`
+/// says how full pools are and what their valves let in, `quota_queue_…` what each tenant in a lane waits for and gets,
+/// `quota_lane_turns` how long lanes wait.
 /// Cost: linear in tenants × models, their limits, and open leases.
 pub fn prometheus<S: Store>(gate: &Gate<S>) -> S::Answer<'_, String> {
     let snapshot = gate.snapshot();
@@ -128,6 +136,7 @@ pub fn prometheus<S: Store>(gate: &Gate<S>) -> S::Answer<'_, String> {
             page.factors(&snapshot);
             page.open(&open, gate.now());
             page.waiting(&snapshot);
+            page.queues(&snapshot.pools);
             page.debts(&debts);
             let dropped = vec![(Labels::new(), Value::Count(gate.journal().dropped()))];
             page.add("quota_journal_dropped", "Journal entries no longer there", MetricType::Counter, dropped);
@@ -274,11 +283,21 @@ impl Collector for Page {
             let mut metric = encoder.encode_descriptor(&family.name, family.help, None, family.kind)?;
             for (labels, value) in &family.points {
                 let line = metric.encode_family(labels)?;
-                match (family.kind, value) {
-                    (MetricType::Counter, Value::Count(count)) => ConstCounter::new(*count).encode(line)?,
-                    (MetricType::Counter, Value::Money(units)) => ConstCounter::new(dollars(*units)).encode(line)?,
-                    (_, Value::Count(count)) => ConstGauge::new(*count).encode(line)?,
-                    (_, Value::Money(units)) => ConstGauge::new(dollars(*units)).encode(line)?,
+                let part = match value {
+                    Value::Count(count) => {
+                        match family.kind {
+                            MetricType::Counter => ConstCounter::new(*count).encode(line)?,
+                            _ => ConstGauge::new(*count).encode(line)?,
+                        }
+                        continue;
+                    }
+                    Value::Money(units) => dollars(*units),
+                    Value::Nanos(nanos) => *nanos as f64 / SECOND as f64,
+                    Value::Milli(thousandths) => *thousandths as f64 / 1000.0,
+                };
+                match family.kind {
+                    MetricType::Counter => ConstCounter::new(part).encode(line)?,
+                    _ => ConstGauge::new(part).encode(line)?,
                 }
             }
         }
@@ -357,5 +376,48 @@ queues: {batch: {}}
             assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
         }
         assert!(page.ends_with("# EOF\n"));
+    }
+
+    /// One in a pool that takes one, one that waits, one that waited a second and a half, one too many.
+    #[test]
+    fn a_queue_can_be_read() {
+        let policy = "
+models: {m: {pool: h200}}
+tenants: {acme: {max_queue: 1, models: {m: {}}}}
+queues: {chat: {max_wait_ms: 9000}}";
+        let clock = Arc::new(ManualClock::at_instant("2026-11-30T12:00:00Z").unwrap());
+        let gate = Gate::builder(Policy::from_yaml(policy).unwrap()).clock(clock.clone());
+        let gate = gate.pool("h200", crate::gpu::FixedPool::new(1, 1, Some(20_000))).build();
+        let (who, request) =
+            (Principal::builder("acme").build(), Request::chat("m").input_tokens(100).max_output_tokens(10));
+        let Decision::Allow(first) = gate.admit(&who, &request) else { panic!("not allowed") };
+        let Decision::Queue(second) = gate.admit(&who, &request) else { panic!("not queued") };
+        assert_eq!(gate.admit(&who, &request).reason(), Some(Reason::QueueFull));
+        clock.advance(std::time::Duration::from_millis(1500));
+        first.settle(Usage::tokens(100, 10)).unwrap();
+        let Decision::Allow(_second) = gate.admit_again(second, &who, &request) else { panic!("not allowed") };
+        let Decision::Queue(_third) = gate.admit(&who, &request) else { panic!("not queued") };
+        let page = prometheus(&gate);
+        for line in [
+            "quota_pool_in_flight{pool=\"h200\"} 1",
+            "quota_pool_in_flight_limit{pool=\"h200\"} 1",
+            "quota_pool_kept_tokens{pool=\"h200\"} 105",
+            "quota_pool_kept_tokens_limit{pool=\"h200\"} 19000",
+            "quota_pool_pressure_percent{pool=\"h200\"} 100",
+            "quota_pool_waiting{pool=\"h200\"} 1",
+            "quota_queue_waiting{pool=\"h200\",lane=\"chat\",tenant=\"acme\"} 1",
+            "quota_queue_work_total{pool=\"h200\",lane=\"chat\",tenant=\"acme\"} 140.0",
+            "quota_queue_turns_total{pool=\"h200\",lane=\"chat\",tenant=\"acme\"} 2",
+            "quota_queue_waited_seconds_total{pool=\"h200\",lane=\"chat\",tenant=\"acme\"} 1.5",
+            "quota_queue_unserved_total{pool=\"h200\",lane=\"chat\",tenant=\"acme\",outcome=\"full\"} 1",
+            "quota_lane_turns_total{pool=\"h200\",lane=\"chat\",le=\"1\"} 1",
+            "quota_lane_turns_total{pool=\"h200\",lane=\"chat\",le=\"3\"} 2",
+            "quota_lane_turns_total{pool=\"h200\",lane=\"chat\",le=\"+Inf\"} 2",
+            "quota_lane_longest_wait_seconds{pool=\"h200\",lane=\"chat\"} 1.5",
+            "quota_waiting{tenant=\"acme\"} 1",
+        ] {
+            assert!(page.lines().any(|found| found == line), "no {line} in\n{page}");
+        }
+        assert!(!page.contains("quota_pool_stale_seconds{"), "it never reported");
     }
 }

@@ -10,9 +10,11 @@ use std::time::Duration;
 use quota_core::gate::{Queued, Target};
 use quota_core::gpu::{FixedPool, ReplicaLoad, Reported};
 use quota_core::journal::Event;
+use quota_core::keeper::Keeper;
 use quota_core::lease::Cause;
 use quota_core::store::memory::Memory;
 use quota_core::testkit::{Yielding, block_on};
+use quota_core::time::SECOND;
 use quota_core::usage::Outcome;
 use quota_core::{Decision, Gate, Lease, ManualClock, Name, Policy, Principal, Reason, Request, Store, Usage};
 
@@ -304,6 +306,22 @@ fn a_reload_changes_the_lanes_of_those_that_wait() {
     assert_eq!(decision.reason(), Some(Reason::RequestInvalid));
     assert_eq!(in_flight(&gate), 1);
     clock.advance(Duration::from_secs(1));
+}
+
+/// The keeper's interval is far longer than the wait: it is woken for it.
+#[test]
+fn the_keeper_ends_a_wait_in_time() {
+    let policy = Policy::from_yaml(&POLICY.replace("max_wait_ms: 3000", "max_wait_ms: 50")).unwrap();
+    let gate = Gate::builder(policy).pool("h200", FixedPool::new(1, 1, None)).build();
+    let _keeper = Keeper::start(gate.clone(), Duration::from_secs(3600)).unwrap();
+    let _first = allowed(&gate, "red", &request());
+    let waits = queued(&gate, "red", &request());
+    let began = gate.now().mono;
+    while !waits.is_due() {
+        assert!(gate.now().mono - began < 60 * SECOND, "it was never ended");
+        std::thread::yield_now();
+    }
+    assert_eq!(gate.admit_again(waits, &who("red"), &request()).reason(), Some(Reason::QueueTimeout));
 }
 
 fn crowd<S: Store>(gate: Gate<S>) {
