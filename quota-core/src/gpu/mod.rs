@@ -4,6 +4,8 @@
 
 use crate::time::Now;
 
+pub mod simulated;
+
 /// How full a pool is; one of the five seams. The valve in front of the pool is its only reader.
 pub trait GpuBackend: Send + Sync + 'static {
     /// The newest that is known. Returns at once: whatever has to be fetched is fetched elsewhere.
