@@ -32,8 +32,19 @@ fn main() {
             let (p50, p99) = o.ttft(&lights);
             println!(
                 "{:<14}{:<18} diff {:>9.0} jain {:.3} jsat {:.3} light {:>7.2}/{:<7.2} work/s {:>6.0} out/s {:>5.0} pre {} engine {:.2} visits {:.2} cpu {:?}",
-                load.name, o.name, o.difference, o.jain, o.jsat(&demand), p50, p99, o.work_rate(), o.output_rate(), o.preemptions,
-                o.engine_wait(), o.visits_per_pick(), start.elapsed()
+                load.name,
+                o.name,
+                o.difference,
+                o.jain,
+                o.jsat(&demand),
+                p50,
+                p99,
+                o.work_rate(),
+                o.output_rate(),
+                o.preemptions,
+                o.engine_wait(),
+                o.visits_per_pick(),
+                start.elapsed()
             );
         }
     }

@@ -90,8 +90,8 @@ impl Simulator {
         self.places.is_empty()
     }
 
-    /// Gives a request to the least loaded replica: the one with the fewest requests, and of those the one with the least
-    /// memory in use. Events up to `now` have to be taken first, by [`advance`](Self::advance).
+    /// Gives a request to the least loaded replica: the one whose batch or memory, whichever is fuller, is the least full with
+    /// all that waits for it. Events up to `now` have to be taken first, by [`advance`](Self::advance).
     ///
     /// # Errors
     /// It does not fit into any replica, there is none, or the id is in use.
@@ -106,7 +106,7 @@ impl Simulator {
         let there =
             self.replicas.iter_mut().enumerate().filter_map(|(place, replica)| Some((place, replica.as_mut()?)));
         let (place, replica) =
-            there.min_by_key(|(place, replica)| (replica.fill(), *place)).ok_or(SubmitError::NoReplica)?;
+            there.min_by_key(|(place, replica)| (replica.fill(&self.shape), *place)).ok_or(SubmitError::NoReplica)?;
         self.places.insert(id, place);
         replica.push(Sequence::new(id, input, output), self.clock, &self.shape);
         Ok(())
@@ -118,7 +118,7 @@ impl Simulator {
     pub fn cancel(&mut self, now: u64, id: u64) -> Option<u64> {
         self.clock = self.clock.max(now);
         let place = self.places.remove(&id)?;
-        let sequence = self.replicas[place].as_mut()?.remove(id)?;
+        let sequence = self.replicas[place].as_mut()?.remove(id, &self.shape)?;
         Some(sequence.out)
     }
 
@@ -173,6 +173,6 @@ impl Simulator {
     #[cfg(test)]
     pub(super) fn check(&self) {
         self.replicas.iter().flatten().for_each(|replica| replica.check(&self.shape));
-        assert_eq!(self.places.len(), self.replicas.iter().flatten().map(|replica| replica.fill().0).sum::<usize>());
+        assert_eq!(self.places.len(), self.replicas.iter().flatten().map(|replica| replica.len()).sum::<usize>());
     }
 }

@@ -62,19 +62,26 @@ pub(super) struct Replica {
     waiting: VecDeque<Sequence>,
     /// Memory in use.
     used: u64,
+    /// Memory that those who wait will take when they join.
+    wanted: u64,
     /// When the present step ends; `None` while there is nothing to do.
     pub(super) ends: Option<u64>,
     preemptions: u64,
 }
 
 impl Replica {
-    /// Requests here, then the memory in use: what the choice of a replica compares.
-    pub(super) fn fill(&self) -> (usize, u64) {
-        (self.running.len() + self.waiting.len(), self.used)
+    /// How full it is, for the choice of a replica: by requests or by memory, whichever is more, and what waits counts too.
+    /// By requests alone memory runs out where long prompts meet; by memory alone short ones wait for a place in the batch.
+    pub(super) fn fill(&self, shape: &Shape) -> u128 {
+        let requests = self.len() as u128;
+        // Both as parts of the same whole.
+        let by_memory = u128::from(self.used + self.wanted) * u128::from(shape.max_running.max(1));
+        by_memory.max(requests * u128::from(shape.kv_tokens))
     }
 
     /// Takes a sequence in; an idle replica starts a step with it.
     pub(super) fn push(&mut self, sequence: Sequence, now: u64, shape: &Shape) {
+        self.wanted += sequence.need(shape);
         self.waiting.push_back(sequence);
         if self.ends.is_none() {
             self.begin(now, shape, &mut |_| {});
@@ -122,6 +129,7 @@ impl Replica {
             self.preemptions += 1;
             any = true;
             on(Event::Preempted { id: newest.id, at: now });
+            self.wanted += newest.need(shape);
             self.waiting.push_front(newest);
         }
         any
@@ -138,6 +146,7 @@ impl Replica {
             }
             let Some(mut first) = self.waiting.pop_front() else { break };
             first.kept = need;
+            self.wanted -= need;
             self.used += need;
             self.running.push(first);
         }
@@ -181,14 +190,21 @@ impl Replica {
     }
 
     /// Lets a sequence go, wherever it is; gives it back.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Sequence> {
+    pub(super) fn remove(&mut self, id: u64, shape: &Shape) -> Option<Sequence> {
         if let Some(place) = self.running.iter().position(|sequence| sequence.id == id) {
             let sequence = self.running.remove(place);
             self.used -= sequence.kept;
             return Some(sequence);
         }
         let place = self.waiting.iter().position(|sequence| sequence.id == id)?;
-        self.waiting.remove(place)
+        let sequence = self.waiting.remove(place)?;
+        self.wanted -= sequence.need(shape);
+        Some(sequence)
+    }
+
+    /// Requests here.
+    pub(super) fn len(&self) -> usize {
+        self.running.len() + self.waiting.len()
     }
 
     /// Everything that is here, the batch first.
@@ -214,6 +230,7 @@ impl Replica {
     pub(super) fn check(&self, shape: &Shape) {
         assert_eq!(self.used, self.running.iter().map(|sequence| sequence.kept).sum::<u64>());
         assert!(self.used <= shape.kv_tokens && self.running.len() as u64 <= shape.max_running);
+        assert_eq!(self.wanted, self.waiting.iter().map(|sequence| sequence.need(shape)).sum::<u64>());
         assert!(self.waiting.iter().all(|sequence| sequence.kept == 0));
         assert!(self.ends.is_some() || self.waiting.is_empty());
     }

@@ -98,7 +98,9 @@ impl Recipe {
                 sources.extend(lights(9, 1.6));
             }
             "longctx_spike" => {
-                sources.push(Source::program("longctx", 4.0, 32_000.0, 500.0).up_to(64_000.0, 2000.0).during(200.0, 230.0));
+                sources.push(
+                    Source::program("longctx", 4.0, 32_000.0, 500.0).up_to(64_000.0, 2000.0).during(200.0, 230.0),
+                );
                 sources.extend(lights(9, 2.2));
             }
             "multi_spike" => {

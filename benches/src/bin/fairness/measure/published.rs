@@ -34,8 +34,7 @@ pub fn published_difference(requests: &[Served], tenants: usize) -> (f64, f64) {
                 }
                 let overlap = (to.min(request.last) - from.max(request.first)).max(0.0);
                 if request.last > request.first {
-                    received[request.tenant] +=
-                        request.work * overlap / (request.last - request.first) / (2.0 * HALF);
+                    received[request.tenant] += request.work * overlap / (request.last - request.first) / (2.0 * HALF);
                 }
             }
             let most = received.iter().copied().fold(0.0, f64::max);
