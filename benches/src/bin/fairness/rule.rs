@@ -86,8 +86,8 @@ pub trait Rule {
 }
 
 /// Parts of the bound on the difference between two tenants, in work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bound {
-    /// The largest quantum that was in force.
-    pub quantum: u64,
+    /// The largest quantum of a tenant of weight 1 that was in force.
+    pub quantum: f64,
 }

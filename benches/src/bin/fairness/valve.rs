@@ -7,7 +7,7 @@ use quota_core::gpu::simulated::Shape;
 use crate::rule::Ask;
 
 /// How much the pool may hold.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Width {
     /// Requests.
     pub requests: u64,
@@ -22,8 +22,11 @@ impl Width {
         Width { requests: replicas * shape.max_running, tokens: replicas * shape.kv_tokens * 95 / 100 }
     }
 
-    /// No valve at all.
-    pub const NONE: Width = Width { requests: u64::MAX, tokens: u64::MAX };
+    /// So many times as wide.
+    pub fn times(self, factor: f64) -> Width {
+        let times = |part: u64| (part as f64 * factor) as u64;
+        Width { requests: times(self.requests), tokens: times(self.tokens) }
+    }
 }
 
 /// What is in the pool, as far as the gateway knows.
