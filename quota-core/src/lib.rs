@@ -56,6 +56,7 @@ pub mod reason;
 pub mod refusal;
 pub mod request;
 pub mod respond;
+pub mod scheduler;
 pub mod store;
 pub(crate) mod sync;
 #[cfg(feature = "testkit")]

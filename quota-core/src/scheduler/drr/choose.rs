@@ -1,0 +1,102 @@
+//! Choosing: which flow's turn it is, by the mode of the lanes and by age.
+//!
+//! Floor 2. Invariant: asked again before anything is dispatched, the answer is the same and nobody gains by it.
+
+use super::lanes::Lanes;
+use super::ring::{NONE, Standing, own_quantum};
+use super::{Drr, Mode};
+
+/// One request in so many may go for its age.
+const AGED_ONE_IN: u32 = 10;
+
+/// The oldest requests of a lane that are looked at for their age.
+const AGED_LOOKS: usize = 8;
+
+/// A lane's floor is worked out in millionths.
+const WHOLE_PPM: i64 = 1_000_000;
+
+/// The most that a lane is owed under its floor, in quanta of the pool.
+const MAX_CREDIT: i64 = 64;
+
+impl<T> Drr<T> {
+    /// What a lane of weight 1 gains in a round: its part of the pool's quantum.
+    pub(super) fn lane_quantum(&self) -> i64 {
+        let weights: i64 = self.lanes.0.iter().map(|lane| i64::from(lane.node.weight)).sum();
+        (self.quantum.get() / weights.max(1)).max(1)
+    }
+
+    /// The flow whose head would go, and whether it would for its age.
+    pub(super) fn next_flow(&mut self, now: u64) -> Option<(u32, bool)> {
+        if self.ready == 0 {
+            return None;
+        }
+        let lane = match self.mode {
+            Mode::Weighted => {
+                let quantum = self.lane_quantum();
+                self.ring.choose(&mut self.lanes, quantum)?
+            }
+            Mode::PriorityWithFloor => self.by_priority()?,
+        };
+        if let Some(flow) = self.aged(lane, now) {
+            return Some((flow, true));
+        }
+        let lane = &mut self.lanes[lane];
+        let quantum = lane.flow_quantum();
+        lane.flows.choose(&mut self.flows, quantum).map(|flow| (flow, false))
+    }
+
+    /// The lowest lane that is owed something under its floor, or else the first that has something.
+    fn by_priority(&self) -> Option<u32> {
+        let mut waiting = self.lanes.0.iter().enumerate().filter(|(_, lane)| lane.ready > 0);
+        let first = waiting.next()?.0;
+        let owed = waiting.filter(|(_, lane)| lane.credit > 0).map(|(at, _)| at).next_back();
+        Some(owed.unwrap_or(first) as u32)
+    }
+
+    /// Under priorities: a lane that waits is owed its floor of the work of the others, and pays the rest of its own.
+    ///
+    /// It never owes more than a quantum, so that what it took while nobody else asked is not held against it.
+    pub(super) fn charge_floors(&mut self, lane: u32, amount: i64) {
+        if self.mode != Mode::PriorityWithFloor {
+            return;
+        }
+        let quantum = self.quantum.get();
+        let part = |floor_ppm: u32, of: i64| {
+            let whole = i128::from(of) * i128::from(floor_ppm.min(WHOLE_PPM as u32));
+            (whole / i128::from(WHOLE_PPM)) as i64
+        };
+        let Lanes(lanes) = &mut self.lanes;
+        for (at, other) in lanes.iter_mut().enumerate() {
+            let floor = other.rule.floor_ppm;
+            let change = match at as u32 == lane {
+                true => part(floor, amount) - amount,
+                false if other.ready > 0 => part(floor, amount),
+                false => continue,
+            };
+            other.credit = other.credit.saturating_add(change).clamp(-quantum, MAX_CREDIT * quantum);
+        }
+    }
+
+    /// The flow of the oldest request of the lane that may go for its age, if it is its turn to look for one.
+    fn aged(&self, lane: u32, now: u64) -> Option<u32> {
+        let lane = &self.lanes[lane];
+        let age = lane.rule.age_after?;
+        if lane.since_aged < AGED_ONE_IN - 1 {
+            return None;
+        }
+        let mut at = lane.waiting.head;
+        for _ in 0..AGED_LOOKS {
+            if at == NONE || self.jobs[at].arrived.saturating_add(age) > now {
+                return None;
+            }
+            let flow = &self.flows[self.jobs[at].flow];
+            let own = own_quantum(flow.node.weight, lane.flow_quantum());
+            let in_turn = matches!(flow.node.standing, Standing::Sparse | Standing::Busy);
+            if in_turn && flow.line.head == at && flow.node.deficit > -own {
+                return Some(self.jobs[at].flow);
+            }
+            at = self.jobs.after_in_lane(at);
+        }
+        None
+    }
+}

@@ -1,0 +1,248 @@
+//! Jobs: the requests that a pool's round robin holds, waiting or dispatched, in one arena.
+//!
+//! Floor 2. Invariant: a queued job is in its flow's line unless it is set aside, and always in its lane's line, which is ordered by deadline.
+
+use super::ring::NONE;
+use crate::scheduler::work::{Tokens, WorkRates};
+
+/// A job: a request that waits or is being served. An id whose job has left finds nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct JobId {
+    pub(super) at: u32,
+    pub(super) generation: u32,
+}
+
+/// What a job is expected to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    /// The input, and the output that is expected (not the most that is allowed).
+    pub tokens: Tokens,
+    /// What a token of it takes.
+    pub rates: WorkRates,
+    /// Whether output will be reported while it is made. If so, half of what is expected is charged at the start, and
+    /// the rest as it comes.
+    pub reports_progress: bool,
+}
+
+impl Demand {
+    /// What is charged when it is dispatched, in milli-units of work.
+    pub fn charge(&self) -> u64 {
+        let output = if self.reports_progress { self.tokens.output / 2 } else { self.tokens.output };
+        Tokens { output, ..self.tokens }.work(&self.rates)
+    }
+
+    /// The tokens that it is expected to keep in memory on average: its input and half of its output.
+    pub fn kept(&self) -> u64 {
+        Tokens { output: self.tokens.output / 2, ..self.tokens }.kept()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    /// In its flow's line.
+    Queued,
+    /// Out of its flow's line until it is brought back; its deadline goes on.
+    Aside,
+    Dispatched,
+}
+
+#[derive(Debug)]
+pub(super) struct Job<T> {
+    pub(super) item: Option<T>,
+    generation: u32,
+    pub(super) flow: u32,
+    /// In the flow's line.
+    next: u32,
+    prev: u32,
+    /// In the lane's line.
+    lane_next: u32,
+    lane_prev: u32,
+    pub(super) state: State,
+    pub(super) demand: Demand,
+    /// Milli-units of work charged so far.
+    pub(super) charged: u64,
+    /// Output reported so far, in tokens.
+    pub(super) seen: u32,
+    /// Tokens that the valve counts for it.
+    pub(super) kept: u64,
+    /// Nanoseconds of engine time.
+    pub(super) arrived: u64,
+    pub(super) deadline: u64,
+}
+
+/// The ends of a line of jobs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) head: u32,
+    tail: u32,
+}
+
+impl Default for Ends {
+    fn default() -> Ends {
+        Ends { head: NONE, tail: NONE }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Jobs<T> {
+    slots: Vec<Job<T>>,
+    free: u32,
+    most: usize,
+    pub(super) count: usize,
+}
+
+impl<T> std::ops::Index<u32> for Jobs<T> {
+    type Output = Job<T>;
+
+    fn index(&self, at: u32) -> &Job<T> {
+        &self.slots[at as usize]
+    }
+}
+
+impl<T> std::ops::IndexMut<u32> for Jobs<T> {
+    fn index_mut(&mut self, at: u32) -> &mut Job<T> {
+        &mut self.slots[at as usize]
+    }
+}
+
+impl<T> Jobs<T> {
+    pub(super) fn new(most: usize) -> Jobs<T> {
+        Jobs { slots: Vec::new(), free: NONE, most: most.min(NONE as usize), count: 0 }
+    }
+
+    /// Puts a job into the arena, in no line yet; gives the item back if the arena is full.
+    pub(super) fn insert(&mut self, item: T, flow: u32, demand: Demand, now: u64, deadline: u64) -> Result<u32, T> {
+        let at = match self.free {
+            NONE if self.slots.len() >= self.most => return Err(item),
+            NONE => self.slots.len() as u32,
+            free => free,
+        };
+        let generation = match self.slots.get(at as usize) {
+            Some(slot) => slot.generation,
+            None => 0,
+        };
+        let job = Job {
+            item: Some(item),
+            generation,
+            flow,
+            next: NONE,
+            prev: NONE,
+            lane_next: NONE,
+            lane_prev: NONE,
+            state: State::Queued,
+            demand,
+            charged: 0,
+            seen: 0,
+            kept: demand.kept(),
+            arrived: now,
+            deadline,
+        };
+        match self.slots.get_mut(at as usize) {
+            Some(slot) => {
+                self.free = slot.next;
+                *slot = job;
+            }
+            None => self.slots.push(job),
+        }
+        self.count += 1;
+        Ok(at)
+    }
+
+    pub(super) fn id(&self, at: u32) -> JobId {
+        JobId { at, generation: self[at].generation }
+    }
+
+    /// The place of a job that has not left.
+    pub(super) fn find(&self, id: JobId) -> Option<u32> {
+        let job = self.slots.get(id.at as usize)?;
+        (job.generation == id.generation && job.state != State::Free).then_some(id.at)
+    }
+
+    /// Takes a job that is in no line out of the arena.
+    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
+        let free = self.free;
+        let job = &mut self[at];
+        job.generation = job.generation.wrapping_add(1);
+        job.state = State::Free;
+        job.next = free;
+        let item = job.item.take();
+        self.free = at;
+        self.count -= 1;
+        item
+    }
+
+    pub(super) fn push_back(&mut self, line: &mut Ends, at: u32) {
+        (self[at].prev, self[at].next) = (line.tail, NONE);
+        match line.tail {
+            NONE => line.head = at,
+            tail => self[tail].next = at,
+        }
+        line.tail = at;
+    }
+
+    pub(super) fn push_front(&mut self, line: &mut Ends, at: u32) {
+        (self[at].prev, self[at].next) = (NONE, line.head);
+        match line.head {
+            NONE => line.tail = at,
+            head => self[head].prev = at,
+        }
+        line.head = at;
+    }
+
+    pub(super) fn unlink(&mut self, line: &mut Ends, at: u32) {
+        let (prev, next) = (self[at].prev, self[at].next);
+        match prev {
+            NONE => line.head = next,
+            prev => self[prev].next = next,
+        }
+        match next {
+            NONE => line.tail = prev,
+            next => self[next].prev = prev,
+        }
+    }
+
+    /// Puts a job into its lane's line by its deadline. Constant for a new job, whose deadline is the last; for one that
+    /// comes back, as long as the way from the nearer end.
+    pub(super) fn file(&mut self, line: &mut Ends, at: u32) {
+        let deadline = self[at].deadline;
+        // Whoever looks from the front looks for the first later one, from the back for the last that is not later.
+        let (mut from_front, mut from_back) = (line.head, line.tail);
+        let after = loop {
+            if from_back == NONE || self[from_back].deadline <= deadline {
+                break from_back;
+            }
+            if self[from_front].deadline > deadline {
+                break self[from_front].lane_prev;
+            }
+            from_front = self[from_front].lane_next;
+            from_back = self[from_back].lane_prev;
+        };
+        let before = if after == NONE { line.head } else { self[after].lane_next };
+        (self[at].lane_prev, self[at].lane_next) = (after, before);
+        match after {
+            NONE => line.head = at,
+            after => self[after].lane_next = at,
+        }
+        match before {
+            NONE => line.tail = at,
+            before => self[before].lane_prev = at,
+        }
+    }
+
+    pub(super) fn unfile(&mut self, line: &mut Ends, at: u32) {
+        let (prev, next) = (self[at].lane_prev, self[at].lane_next);
+        match prev {
+            NONE => line.head = next,
+            prev => self[prev].lane_next = next,
+        }
+        match next {
+            NONE => line.tail = prev,
+            next => self[next].lane_prev = prev,
+        }
+    }
+
+    pub(super) fn after_in_lane(&self, at: u32) -> u32 {
+        self[at].lane_next
+    }
+}

@@ -1,0 +1,630 @@
+//! The rule: whose request a pool takes next, by work received.
+//!
+//! Floor 2. Invariant: pure (it is handed the time, and what it is told in one order it answers in one way), and what is
+//! charged for a job in the end is the work that it took.
+//!
+//! Two levels of the same surplus deficit round robin: lanes, and the flows of tenants inside a lane. A node is served
+//! while its deficit is above zero and may go below; each turn of the ring gives it a quantum by its weight. A job is
+//! charged when it is dispatched by what it is expected to take, again as it makes progress, and settled once by what it
+//! took. Going idle drops credit and keeps debt.
+//!
+//! For two flows of a lane that are queued and not blocked throughout a stretch of time, however long, the work that they
+//! were served by weight differs by at most `4 Q + 2 (C + B + U)`: the quantum, the largest charge, the most charged work
+//! in flight and the most that was under-estimated in flight, all by weight.
+
+mod choose;
+mod flows;
+mod jobs;
+mod lanes;
+mod ring;
+
+pub use self::flows::FlowId;
+use self::flows::Flows;
+pub use self::jobs::{Demand, JobId};
+use self::jobs::{Jobs, State};
+pub use self::lanes::LaneRule;
+use self::lanes::{Lane, Lanes, Quantum};
+use self::ring::{NONE, Ring, Standing, own_quantum};
+use super::pace::{BusyTime, Pace};
+use super::work::Tokens;
+
+/// The largest weight of a flow or of a lane.
+pub const MAX_WEIGHT: u32 = 10_000;
+
+/// The most lanes.
+pub const MAX_LANES: usize = 256;
+
+/// How lanes share a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// By their weights; what one does not use the others have.
+    #[default]
+    Weighted,
+    /// The first that has something goes first; one below it goes while what it is owed by its floor is above zero.
+    PriorityWithFloor,
+}
+
+/// A job whose turn it would be.
+#[derive(Debug)]
+pub struct Offer<'a, T> {
+    /// What was enqueued.
+    pub item: &'a T,
+    /// The job.
+    pub job: JobId,
+    /// The tokens that it is expected to keep in the pool's memory.
+    pub kept: u64,
+    /// Whether its flow came back from rest and has not yet spent its first quantum.
+    pub sparse: bool,
+    /// When it was enqueued and when it will have waited too long, in nanoseconds of engine time.
+    pub arrived: u64,
+    /// See `arrived`.
+    pub deadline: u64,
+}
+
+/// The answer to an [`Offer`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgment {
+    /// It goes.
+    Take,
+    /// The pool has no room for it; nothing changes.
+    NoRoom,
+    /// Whoever waited for it has left: it is taken out, uncharged.
+    Gone,
+}
+
+/// What came of a look for the next job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pick {
+    /// A job was dispatched and charged.
+    Dispatched(JobId),
+    /// A job would go, and has no room.
+    NoRoom,
+    /// No job could go.
+    Nothing,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It took these tokens.
+    Served(Tokens),
+    /// Whoever asked has left: its whole input and the output seen so far stay charged.
+    Left,
+    /// Nobody knows what it took: what was charged stays charged.
+    Unknown,
+    /// It never reached the pool: nothing is charged.
+    NeverStarted,
+}
+
+/// What an ending did.
+#[derive(Debug)]
+pub struct Ended<T> {
+    /// What was enqueued.
+    pub item: T,
+    /// The work that is charged in the end, in milli-units.
+    pub work: u64,
+    /// The tokens that it no longer keeps.
+    pub kept: u64,
+}
+
+/// No job has this id, or none any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no job has this id, or none any more")]
+pub struct UnknownJob;
+
+/// Figures of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowFigures {
+    /// Jobs that wait.
+    pub queued: u32,
+    /// Jobs that are being served.
+    pub in_flight: u32,
+    /// What it may still spend, in milli-units of work; negative is debt.
+    pub deficit: i64,
+    /// Work of its jobs that have ended, in milli-units.
+    pub served: u64,
+    /// Whether it may not be served at present.
+    pub blocked: bool,
+}
+
+/// Two levels of deficit round robin over jobs of `T`.
+///
+/// Enqueuing, dispatching, progress and endings take constant time, choosing amortised constant time. Memory: what was
+/// ever waiting or at rest at once, at most what it was built for.
+#[derive(Debug)]
+pub struct Drr<T> {
+    mode: Mode,
+    lanes: Lanes,
+    /// The ring of lanes; not used with priorities.
+    ring: Ring,
+    /// The quantum that lanes share by their weights.
+    quantum: Quantum,
+    flows: Flows,
+    jobs: Jobs<T>,
+    busy: BusyTime,
+    pace: Pace,
+    /// Jobs in lines of flows that may be served.
+    ready: u64,
+}
+
+impl<T> Drr<T> {
+    /// Without lanes; `flows` and `jobs` are the most of each.
+    pub fn new(mode: Mode, flows: usize, jobs: usize) -> Drr<T> {
+        Drr {
+            mode,
+            lanes: Lanes::default(),
+            ring: Ring::default(),
+            quantum: Quantum::default(),
+            flows: Flows::new(flows),
+            jobs: Jobs::new(jobs),
+            busy: BusyTime::default(),
+            pace: Pace::default(),
+            ready: 0,
+        }
+    }
+
+    /// Adds a lane below the others, or at the bound of [`MAX_LANES`] gives the last one again.
+    pub fn add_lane(&mut self, rule: LaneRule) -> u16 {
+        if self.lanes.0.len() < MAX_LANES {
+            self.lanes.0.push(Lane::default());
+        }
+        let at = self.lanes.0.len() - 1;
+        self.set_lane(at as u16, rule);
+        at as u16
+    }
+
+    /// Changes how a lane is run; what waits in it keeps its deadlines. A lane that is not there is left alone.
+    pub fn set_lane(&mut self, lane: u16, rule: LaneRule) {
+        let Some(lane) = self.lanes.0.get_mut(lane as usize) else { return };
+        self.ring.set_weight(&mut lane.node, rule.weight.clamp(1, MAX_WEIGHT));
+        lane.rule = rule;
+    }
+
+    /// A flow of a lane for a tenant, at rest; `None` at the bound or without such a lane.
+    pub fn add_flow(&mut self, lane: u16, weight: u32, now: u64) -> Option<FlowId> {
+        self.flows.now = now;
+        self.lanes.0.get(lane as usize)?;
+        let at = self.flows.insert(lane, weight.clamp(1, MAX_WEIGHT))?;
+        Some(self.flows.id(at))
+    }
+
+    /// Changes a flow's share. A flow that was collected is left alone, as everywhere below.
+    pub fn set_weight(&mut self, flow: FlowId, weight: u32) {
+        let Some(at) = self.flows.find(flow) else { return };
+        let lane = u32::from(self.flows[at].lane);
+        self.lanes[lane].flows.set_weight(&mut self.flows[at].node, weight.clamp(1, MAX_WEIGHT));
+    }
+
+    /// Puts a job at the end of its flow's line.
+    ///
+    /// # Errors
+    /// The item, if the flow was collected or as many jobs are there as may be.
+    pub fn enqueue(&mut self, flow: FlowId, item: T, demand: Demand, now: u64) -> Result<JobId, T> {
+        self.flows.now = now;
+        let Some(flow) = self.flows.find(flow) else { return Err(item) };
+        let lane = u32::from(self.flows[flow].lane);
+        let deadline = now.saturating_add(self.lanes[lane].rule.max_wait);
+        let job = self.jobs.insert(item, flow, demand, now, deadline)?;
+        self.flows[flow].queued_work += demand.charge();
+        self.file(job);
+        self.line_up(job, false);
+        Ok(self.jobs.id(job))
+    }
+
+    /// Takes a job as dispatched without a wait: it is charged as if it had been picked.
+    ///
+    /// # Errors
+    /// As [`enqueue`](Drr::enqueue).
+    pub fn enter(&mut self, flow: FlowId, item: T, demand: Demand, now: u64) -> Result<JobId, T> {
+        self.flows.now = now;
+        let Some(flow) = self.flows.find(flow) else { return Err(item) };
+        let job = self.jobs.insert(item, flow, demand, now, now)?;
+        self.flows[flow].queued_work += demand.charge();
+        self.file(job);
+        self.line_up(job, false);
+        if self.ready == 1 {
+            // Nobody else waits: the rings turn until it is its turn, as they would for a pick. Beside others it goes
+            // before its turn and its flow pays for it later.
+            self.next_flow(now);
+        }
+        self.unqueue(job);
+        self.start(job, now);
+        Ok(self.jobs.id(job))
+    }
+
+    /// Offers the job whose turn it is to `judge`, until it takes one or has no room for one.
+    pub fn pick(&mut self, now: u64, mut judge: impl FnMut(Offer<'_, T>) -> Judgment) -> Pick {
+        self.flows.now = now;
+        loop {
+            let Some((flow, by_age)) = self.next_flow(now) else { return Pick::Nothing };
+            let at = self.flows[flow].line.head;
+            let job = &self.jobs[at];
+            let Some(item) = &job.item else { return Pick::Nothing };
+            let offer = Offer {
+                item,
+                job: self.jobs.id(at),
+                kept: job.kept,
+                sparse: self.flows[flow].node.standing == Standing::Sparse,
+                arrived: job.arrived,
+                deadline: job.deadline,
+            };
+            match judge(offer) {
+                Judgment::NoRoom => return Pick::NoRoom,
+                Judgment::Gone => drop(self.take_out(at)),
+                Judgment::Take => {
+                    let lane = &mut self.lanes[u32::from(self.flows[flow].lane)];
+                    lane.since_aged = if by_age { 0 } else { lane.since_aged.saturating_add(1) };
+                    self.unqueue(at);
+                    self.start(at, now);
+                    return Pick::Dispatched(self.jobs.id(at));
+                }
+            }
+        }
+    }
+
+    /// Takes out the jobs that have waited as long as they may, oldest first, and hands them to `expired`.
+    pub fn expire(&mut self, now: u64, mut expired: impl FnMut(T)) {
+        self.flows.now = now;
+        for lane in 0..self.lanes.0.len() as u32 {
+            loop {
+                let head = self.lanes[lane].waiting.head;
+                if head == NONE || self.jobs[head].deadline > now {
+                    break;
+                }
+                if let Some(item) = self.take_out(head) {
+                    expired(item);
+                }
+            }
+        }
+    }
+
+    /// The earliest deadline of those that wait, in nanoseconds of engine time.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let heads = self.lanes.0.iter().map(|lane| lane.waiting.head).filter(|head| *head != NONE);
+        heads.map(|head| self.jobs[head].deadline).min()
+    }
+
+    /// Takes a job out of the queue, uncharged; `None` if it does not wait.
+    pub fn withdraw(&mut self, job: JobId) -> Option<T> {
+        let at = self.jobs.find(job).filter(|at| self.jobs[*at].state != State::Dispatched)?;
+        self.take_out(at)
+    }
+
+    /// The output of a dispatched job so far, in tokens: what it took beyond what was charged is charged now. A lower
+    /// figure than before changes nothing. Gives by how many tokens more it keeps than was counted for it.
+    ///
+    /// # Errors
+    /// [`UnknownJob`] also for one that still waits.
+    pub fn progress(&mut self, job: JobId, output: u64) -> Result<u64, UnknownJob> {
+        let at = self.dispatched(job)?;
+        let job = &mut self.jobs[at];
+        job.seen = job.seen.max(u32::try_from(output).unwrap_or(u32::MAX));
+        let so_far = Tokens { output: job.seen, ..job.demand.tokens };
+        let (work, kept) = (so_far.work(&job.demand.rates), so_far.kept());
+        let more_kept = kept.saturating_sub(job.kept);
+        job.kept += more_kept;
+        let more = work.saturating_sub(job.charged);
+        job.charged += more;
+        let flow = job.flow;
+        self.charge(flow, more as i64);
+        Ok(more_kept)
+    }
+
+    /// Ends a dispatched job, once: what is charged in the end is what its ending says.
+    ///
+    /// # Errors
+    /// [`UnknownJob`] also for one that still waits.
+    pub fn end(&mut self, job: JobId, end: End, now: u64) -> Result<Ended<T>, UnknownJob> {
+        let at = self.dispatched(job)?;
+        self.flows.now = now;
+        let job = &self.jobs[at];
+        let (flow, kept, rates) = (job.flow, job.kept, job.demand.rates);
+        let seen = Tokens { output: job.seen, ..job.demand.tokens };
+        let work = match end {
+            End::Served(tokens) => tokens.work(&rates),
+            End::Left => seen.work(&rates),
+            End::Unknown => job.charged,
+            End::NeverStarted => 0,
+        };
+        self.charge(flow, work as i64 - job.charged as i64);
+        let lane = u32::from(self.flows[flow].lane);
+        let busy = self.busy.passed();
+        self.pace.add(work, busy);
+        let flow_state = &mut self.flows[flow];
+        flow_state.pace.add(work, busy);
+        flow_state.served += work;
+        flow_state.in_flight -= 1;
+        self.lanes[lane].served += work;
+        self.flows.rest(flow);
+        let item = self.jobs.remove(at).ok_or(UnknownJob)?;
+        Ok(Ended { item, work, kept })
+    }
+
+    /// Puts a dispatched job back to the head of its flow's line with its old deadline, uncharged. Gives the tokens that it no longer keeps.
+    ///
+    /// # Errors
+    /// [`UnknownJob`] also for one that still waits.
+    pub fn put_back(&mut self, job: JobId, now: u64) -> Result<u64, UnknownJob> {
+        let at = self.dispatched(job)?;
+        self.flows.now = now;
+        let job = &mut self.jobs[at];
+        let (flow, charged, kept) = (job.flow, job.charged, job.kept);
+        (job.charged, job.seen, job.kept) = (0, 0, job.demand.kept());
+        let again = job.demand.charge();
+        self.charge(flow, -(charged as i64));
+        self.flows[flow].in_flight -= 1;
+        self.flows[flow].queued_work += again;
+        self.file(at);
+        self.line_up(at, true);
+        Ok(kept)
+    }
+
+    /// Takes a queued job out of its flow's line, so that those behind it can go, until [`bring_back`](Drr::bring_back).
+    /// Its deadline goes on.
+    pub fn set_aside(&mut self, job: JobId) {
+        let Some(at) = self.jobs.find(job).filter(|at| self.jobs[*at].state == State::Queued) else { return };
+        self.leave_line(at);
+        let flow = self.jobs[at].flow;
+        self.jobs[at].state = State::Aside;
+        self.flows[flow].aside += 1;
+    }
+
+    /// Puts a job that was set aside at the head of its flow's line.
+    pub fn bring_back(&mut self, job: JobId, now: u64) {
+        self.flows.now = now;
+        let Some(at) = self.jobs.find(job).filter(|at| self.jobs[*at].state == State::Aside) else { return };
+        let flow = self.jobs[at].flow;
+        self.flows[flow].aside -= 1;
+        self.line_up(at, true);
+    }
+
+    /// The flow of a job.
+    pub fn flow_of(&self, job: JobId) -> Option<FlowId> {
+        self.jobs.find(job).map(|at| self.flows.id(self.jobs[at].flow))
+    }
+
+    /// Takes a flow out of its turn: it keeps its deficit and earns nothing until [`unblock`](Drr::unblock). The second
+    /// time changes nothing.
+    pub fn block(&mut self, flow: FlowId) {
+        let Some(at) = self.flows.find(flow) else { return };
+        let lane = u32::from(self.flows[at].lane);
+        if self.flows[at].node.standing == Standing::Blocked {
+            return;
+        }
+        if self.flows[at].node.standing == Standing::Idle {
+            self.wake_flow(at);
+        }
+        self.lanes[lane].flows.block(&mut self.flows, at);
+        self.less_ready(lane, self.flows[at].queued);
+    }
+
+    /// Lets a blocked flow go on, at the head of its lane's line. The second time changes nothing.
+    pub fn unblock(&mut self, flow: FlowId, now: u64) {
+        self.flows.now = now;
+        let Some(at) = self.flows.find(flow) else { return };
+        if self.flows[at].node.standing != Standing::Blocked {
+            return;
+        }
+        let lane = u32::from(self.flows[at].lane);
+        self.lanes[lane].flows.unblock(&mut self.flows, at);
+        self.more_ready(lane, self.flows[at].queued);
+    }
+
+    /// Moves a flow's deficit by work that was done for it elsewhere, in milli-units. It serves and forgives nothing here.
+    pub fn charge_external(&mut self, flow: FlowId, work: u64) {
+        if let Some(at) = self.flows.find(flow) {
+            self.charge(at, i64::try_from(work).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Forgets the flows that have been at rest for `ttl` nanoseconds, since the end of their last job. One in debt rests
+    /// that long again. `gone` is told of each.
+    pub fn collect(&mut self, now: u64, ttl: u64, mut gone: impl FnMut(FlowId)) {
+        self.flows.now = now;
+        // One that rests again is due after `now`, unless the time-to-live is zero: each is looked at once.
+        for _ in 0..self.flows.at_rest() {
+            let Some((at, since)) = self.flows.longest_at_rest() else { return };
+            if since.saturating_add(ttl) > now {
+                return;
+            }
+            let lane = &self.lanes[u32::from(self.flows[at].lane)];
+            if lane.flows.debt(&self.flows[at].node, lane.flow_quantum()) > 0 {
+                self.flows.rest_again(at);
+            } else {
+                gone(self.flows.id(at));
+                self.flows.remove(at);
+            }
+        }
+    }
+
+    /// How long a job enqueued now would wait, in nanoseconds: what waits before it in its flow at the pace at which the flow is
+    /// served, or at its share of the pool's. 0 for a flow that would be sparse; `None` before the paces are known.
+    pub fn predicted_wait(&self, flow: FlowId, demand: &Demand) -> Option<u64> {
+        let at = self.flows.find(flow)?;
+        let state = &self.flows[at];
+        let lane = &self.lanes[u32::from(state.lane)];
+        let own = own_quantum(state.node.weight, lane.flow_quantum());
+        let idle = state.node.standing == Standing::Idle;
+        if idle && lane.flows.debt(&state.node, lane.flow_quantum()) < own {
+            return Some(0);
+        }
+        let busy = self.busy.passed();
+        let pool = u128::from(self.pace.per_second(busy)?);
+        let added =
+            |active: u64, idle: bool, weight: u32| u128::from(active + if idle { u64::from(weight) } else { 0 });
+        let lanes = match self.mode {
+            Mode::Weighted => added(self.ring.active_weight, lane.node.standing == Standing::Idle, lane.node.weight),
+            Mode::PriorityWithFloor => u128::from(lane.node.weight),
+        };
+        let flows = added(lane.flows.active_weight, idle, state.node.weight);
+        let share = pool * u128::from(lane.node.weight) / lanes.max(1) * u128::from(state.node.weight) / flows.max(1);
+        let measured = u128::from(state.pace.per_second(busy).unwrap_or(0));
+        let work = u128::from(state.queued_work) + u128::from(demand.charge());
+        let wait = work * u128::from(crate::time::SECOND) / share.max(measured).max(1);
+        Some(u64::try_from(wait).unwrap_or(u64::MAX))
+    }
+
+    /// How much work is served a second while there is a backlog, in milli-units; `None` before a second of backlog.
+    pub fn pace(&self) -> Option<u64> {
+        self.pace.per_second(self.busy.passed())
+    }
+
+    /// How many jobs wait and could be served.
+    pub fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    /// How many jobs wait in a lane, blocked and set aside ones too.
+    pub fn queued(&self, lane: u16) -> u64 {
+        self.lanes.0.get(lane as usize).map_or(0, |lane| u64::from(lane.queued))
+    }
+
+    /// A lane's deficit and the work of its jobs that have ended, in milli-units.
+    pub fn lane_figures(&self, lane: u16) -> Option<(i64, u64)> {
+        self.lanes.0.get(lane as usize).map(|lane| (lane.node.deficit, lane.served))
+    }
+
+    /// Figures of a flow; `None` once it was collected.
+    pub fn figures(&self, flow: FlowId) -> Option<FlowFigures> {
+        let flow = &self.flows[self.flows.find(flow)?];
+        Some(FlowFigures {
+            queued: flow.queued + flow.aside,
+            in_flight: flow.in_flight,
+            deficit: flow.node.deficit,
+            served: flow.served,
+            blocked: flow.node.standing == Standing::Blocked,
+        })
+    }
+
+    /// How many nodes were looked at to choose, over all choices and both levels.
+    pub fn visits(&self) -> u64 {
+        self.ring.visits + self.lanes.0.iter().map(|lane| lane.flows.visits).sum::<u64>()
+    }
+
+    /// What a flow of weight 1 gains in a round of its lane, in milli-units of work.
+    pub fn quantum(&self, lane: u16) -> Option<u64> {
+        self.lanes.0.get(lane as usize).map(|lane| lane.flow_quantum() as u64)
+    }
+
+    fn dispatched(&self, job: JobId) -> Result<u32, UnknownJob> {
+        self.jobs.find(job).filter(|at| self.jobs[*at].state == State::Dispatched).ok_or(UnknownJob)
+    }
+
+    /// Puts a job into its lane's line.
+    fn file(&mut self, job: u32) {
+        let lane = u32::from(self.flows[self.jobs[job].flow].lane);
+        let lane = &mut self.lanes[lane];
+        self.jobs.file(&mut lane.waiting, job);
+        lane.queued += 1;
+    }
+
+    /// Puts a job into its flow's line, and the flow and the lane into theirs.
+    fn line_up(&mut self, job: u32, first: bool) {
+        let flow = self.jobs[job].flow;
+        let lane = u32::from(self.flows[flow].lane);
+        self.jobs[job].state = State::Queued;
+        let mut line = self.flows[flow].line;
+        match first {
+            true => self.jobs.push_front(&mut line, job),
+            false => self.jobs.push_back(&mut line, job),
+        }
+        self.flows[flow].line = line;
+        self.flows[flow].queued += 1;
+        if self.flows[flow].node.standing == Standing::Idle {
+            self.wake_flow(flow);
+        }
+        if self.flows[flow].node.standing != Standing::Blocked {
+            self.more_ready(lane, 1);
+        }
+    }
+
+    fn wake_flow(&mut self, flow: u32) {
+        self.flows.rouse(flow);
+        let lane = &mut self.lanes[u32::from(self.flows[flow].lane)];
+        let quantum = lane.flow_quantum();
+        lane.flows.enter(&mut self.flows, flow, quantum);
+    }
+
+    fn more_ready(&mut self, lane: u32, count: u32) {
+        if count == 0 {
+            return;
+        }
+        self.ready += u64::from(count);
+        self.lanes[lane].ready += count;
+        if self.mode == Mode::Weighted && self.lanes[lane].node.standing == Standing::Idle {
+            let quantum = self.lane_quantum();
+            self.ring.enter(&mut self.lanes, lane, quantum);
+        }
+        self.count_busy_time();
+    }
+
+    fn less_ready(&mut self, lane: u32, count: u32) {
+        self.ready -= u64::from(count);
+        let lane = &mut self.lanes[lane];
+        lane.ready -= count;
+        if lane.ready == 0 {
+            lane.credit = lane.credit.min(0);
+        }
+        self.count_busy_time();
+    }
+
+    fn count_busy_time(&mut self) {
+        self.busy.turn(self.flows.now, self.ready > 0);
+    }
+
+    /// Takes a job out of its flow's line only.
+    fn leave_line(&mut self, job: u32) {
+        let flow = self.jobs[job].flow;
+        let mut line = self.flows[flow].line;
+        self.jobs.unlink(&mut line, job);
+        self.flows[flow].line = line;
+        self.flows[flow].queued -= 1;
+        if self.flows[flow].node.standing != Standing::Blocked {
+            self.less_ready(u32::from(self.flows[flow].lane), 1);
+        }
+    }
+
+    /// Takes a waiting job out of all lines.
+    fn unqueue(&mut self, job: u32) {
+        let flow = self.jobs[job].flow;
+        match self.jobs[job].state {
+            State::Queued => self.leave_line(job),
+            _ => self.flows[flow].aside -= 1,
+        }
+        self.flows[flow].queued_work -= self.jobs[job].demand.charge();
+        let lane = &mut self.lanes[u32::from(self.flows[flow].lane)];
+        self.jobs.unfile(&mut lane.waiting, job);
+        lane.queued -= 1;
+    }
+
+    fn take_out(&mut self, job: u32) -> Option<T> {
+        let flow = self.jobs[job].flow;
+        self.unqueue(job);
+        self.flows.rest(flow);
+        self.jobs.remove(job)
+    }
+
+    /// Dispatches a job that is in no line.
+    fn start(&mut self, at: u32, now: u64) {
+        let job = &mut self.jobs[at];
+        let charge = job.demand.charge();
+        (job.state, job.charged) = (State::Dispatched, charge);
+        let (flow, whole) = (job.flow, job.demand.tokens.work(&job.demand.rates));
+        self.flows[flow].in_flight += 1;
+        self.charge(flow, charge as i64);
+        self.quantum.observe(whole, now);
+        self.lanes[u32::from(self.flows[flow].lane)].quantum.observe(whole, now);
+    }
+
+    /// Charges both levels; less than zero gives back. A node at rest gains no credit.
+    fn charge(&mut self, flow: u32, amount: i64) {
+        let lane = u32::from(self.flows[flow].lane);
+        for node in [&mut self.flows[flow].node, &mut self.lanes[lane].node] {
+            node.deficit = node.deficit.saturating_sub(amount);
+            if node.standing == Standing::Idle {
+                node.deficit = node.deficit.min(0);
+            }
+        }
+        self.charge_floors(lane, amount);
+    }
+}
