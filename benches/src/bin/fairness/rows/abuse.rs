@@ -74,7 +74,13 @@ pub fn abuse(lab: &Lab) -> Vec<Line> {
     let mut lines = Vec::new();
     for trick in &TRICKS {
         let gain = worst(trick, Contender::OURS);
-        lines.push(goal(17, format!("{}: extra share, worst seed", trick.0), format!("{gain:.1} %"), "<= 5 %", gain <= 5.0));
+        lines.push(goal(
+            17,
+            format!("{}: extra share, worst seed", trick.0),
+            format!("{gain:.1} %"),
+            "<= 5 %",
+            gain <= 5.0,
+        ));
     }
     for (baseline, was) in [(Baseline::VtcUnlifted, "83 % to the returner"), (Baseline::Vtc, "-")] {
         let gain = worst(&TRICKS[0], Contender::baseline(baseline));

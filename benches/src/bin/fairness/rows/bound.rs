@@ -41,7 +41,8 @@ pub fn bound(lab: &Lab) -> Vec<Line> {
         lab.play(&anything(seed), Contender::OURS, &setup);
     }
     let bounds = lab.bounds();
-    let worst = bounds.iter().fold(("none".to_owned(), 0.0), |worst, run| if run.1 > worst.1 { run.clone() } else { worst });
+    let worst =
+        bounds.iter().fold(("none".to_owned(), 0.0), |worst, run| if run.1 > worst.1 { run.clone() } else { worst });
     let what = format!("difference over the bound, {} runs, most: {}", bounds.len(), worst.0);
     vec![goal(16, what, format!("{:.2}", worst.1), "<= 1", worst.1 <= 1.0 && !bounds.is_empty())]
 }

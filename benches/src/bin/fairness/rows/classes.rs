@@ -30,7 +30,13 @@ pub fn weights(lab: &Lab) -> Vec<Line> {
     let error = share_error(lab, Contender::OURS);
     let vtc = share_error(lab, Contender::baseline(Baseline::Vtc));
     vec![
-        goal(10, "weights 1:2:3:4: share error, worst seed", format!("{:.2} %", error * 100.0), "<= 0.5 %", error <= 0.005),
+        goal(
+            10,
+            "weights 1:2:3:4: share error, worst seed",
+            format!("{:.2} %", error * 100.0),
+            "<= 0.5 %",
+            error <= 0.005,
+        ),
         anchor(10, "  VTC", format!("{:.2} %", vtc * 100.0), "0.1 %"),
     ]
 }
@@ -73,7 +79,13 @@ pub fn overload(lab: &Lab) -> Vec<Line> {
     let beyond = (expiring.longest_wait(INTERACTIVE) - 3.0).max(expiring.longest_wait(BATCH) - 60.0) * 1e3;
     let vtc = share(Contender::baseline(Baseline::Vtc));
     vec![
-        goal(12, "classes B: batch share in the overload", format!("{ours:.3}"), "0.19 - 0.21", (0.19..=0.21).contains(&ours)),
+        goal(
+            12,
+            "classes B: batch share in the overload",
+            format!("{ours:.3}"),
+            "0.19 - 0.21",
+            (0.19..=0.21).contains(&ours),
+        ),
         goal(12, "classes B: longest wait beyond max_wait", format!("{beyond:.1} ms"), "<= 10 ms", beyond <= 10.0),
         anchor(12, "  VTC, which knows no lanes", format!("{vtc:.3}"), "strict 0.000, aging 0.354"),
     ]

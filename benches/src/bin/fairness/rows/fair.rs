@@ -14,11 +14,9 @@ pub fn three_hogs(lab: &Lab) -> Vec<Line> {
         goal(1, "three hogs: difference", thousands(ours.difference), "<= 130 k", ours.difference <= 130e3),
         goal(1, "three hogs: Jain over 10 s", format!("{:.4}", ours.jain), ">= 0.995", ours.jain >= 0.995),
     ];
-    for (baseline, was) in [
-        (Baseline::Vtc, "73 k, 0.999"),
-        (Baseline::DrrInput, "8162 k, 0.555"),
-        (Baseline::Las, "539 k, 0.741"),
-    ] {
+    for (baseline, was) in
+        [(Baseline::Vtc, "73 k, 0.999"), (Baseline::DrrInput, "8162 k, 0.555"), (Baseline::Las, "539 k, 0.741")]
+    {
         let run = lab.run("three_hogs", Contender::baseline(baseline), &setup);
         let figure = format!("{}, {:.3}", thousands(run.difference), run.jain);
         lines.push(anchor(1, format!("  {}", run.name), figure, was));
@@ -42,7 +40,13 @@ pub fn growth(lab: &Lab) -> Vec<Line> {
     let loads = SEEDS.map(|seed| (draw(300, seed), draw(2400, seed)));
     let (growth, jain) = grown(lab, Contender::OURS, &loads);
     let mut lines = vec![
-        goal(2, "growth of the difference, 300 to 2400 s, worst seed", format!("{growth:.2}x"), "<= 1.5x", growth <= 1.5),
+        goal(
+            2,
+            "growth of the difference, 300 to 2400 s, worst seed",
+            format!("{growth:.2}x"),
+            "<= 1.5x",
+            growth <= 1.5,
+        ),
         goal(2, "Jain over 10 s, 2400 s, worst seed", format!("{jain:.4}"), ">= 0.985", jain >= 0.985),
     ];
     let (growth, jain) = grown(lab, Contender::baseline(Baseline::DrrUnsettled), &loads);
@@ -59,11 +63,9 @@ pub fn decode_bomb(lab: &Lab) -> Vec<Line> {
         goal(4, "decode bomb: difference", thousands(ours.difference), "<= 250 k", ours.difference <= 250e3),
         goal(4, "decode bomb: light p99", format!("{p99:.2} s"), "<= 2.5 s", p99 <= 2.5),
     ];
-    for (baseline, was) in [
-        (Baseline::Vtc, "112 k, p99 1.9 s"),
-        (Baseline::Las, "p99 36 s"),
-        (Baseline::DrrInput, "p99 547 s"),
-    ] {
+    for (baseline, was) in
+        [(Baseline::Vtc, "112 k, p99 1.9 s"), (Baseline::Las, "p99 36 s"), (Baseline::DrrInput, "p99 547 s")]
+    {
         let run = lab.run("decode_bomb", Contender::baseline(baseline), &setup);
         let figure = format!("{}, {}", thousands(run.difference), pair(run.ttft(&lights)));
         lines.push(anchor(4, format!("  {}", run.name), figure, was));

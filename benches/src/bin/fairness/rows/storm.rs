@@ -39,8 +39,7 @@ pub fn retry_storm(lab: &Lab) -> Vec<Line> {
     ] {
         let (good, failed, all, waits) = figures(lab, contender, 101);
         let expiring = if contender.max_wait.is_some() { " + expiry" } else { "" };
-        let figure =
-            format!("{:.1} k/s, {:.1} %, {}", good / 1e3, failed as f64 * 100.0 / all as f64, pair(waits));
+        let figure = format!("{:.1} k/s, {:.1} %, {}", good / 1e3, failed as f64 * 100.0 / all as f64, pair(waits));
         lines.push(anchor(7, format!("  {}{expiring}: goodput, light lost", contender.name()), figure, was));
     }
     lines
