@@ -13,19 +13,21 @@ pub struct Width {
     pub requests: u64,
     /// Tokens of memory for keys and values.
     pub tokens: u64,
+    /// How many places have to be free before a valve that was full opens again; 1 for at once.
+    pub lump: u64,
 }
 
 impl Width {
     /// The design's: as many requests as can run, and 95 % of the memory.
     pub fn of(shape: &Shape) -> Width {
         let replicas = shape.replicas as u64;
-        Width { requests: replicas * shape.max_running, tokens: replicas * shape.kv_tokens * 95 / 100 }
+        Width { requests: replicas * shape.max_running, tokens: replicas * shape.kv_tokens * 95 / 100, lump: 1 }
     }
 
     /// So many times as wide.
     pub fn times(self, factor: f64) -> Width {
         let times = |part: u64| (part as f64 * factor) as u64;
-        Width { requests: times(self.requests), tokens: times(self.tokens) }
+        Width { requests: times(self.requests), tokens: times(self.tokens), ..self }
     }
 }
 
@@ -36,12 +38,14 @@ pub struct Valve {
     tokens: u64,
     /// Each request's estimated memory, and the part of it that is its prompt.
     inside: HashMap<u64, (u64, u64)>,
+    /// Shut when it is full, open when a lump has left.
+    open: bool,
 }
 
 impl Valve {
     /// A valve over an empty pool.
     pub fn new(width: Width) -> Valve {
-        Valve { width, tokens: 0, inside: HashMap::new() }
+        Valve { width, tokens: 0, inside: HashMap::new(), open: true }
     }
 
     fn estimate(ask: &Ask) -> u64 {
@@ -51,7 +55,8 @@ impl Valve {
     /// Whether the request may go; one may always go into an empty pool.
     pub fn fits(&self, ask: &Ask) -> bool {
         self.inside.is_empty()
-            || ((self.inside.len() as u64) < self.width.requests
+            || (self.open
+                && (self.inside.len() as u64) < self.width.requests
                 && self.tokens + Valve::estimate(ask) <= self.width.tokens)
     }
 
@@ -60,6 +65,7 @@ impl Valve {
         let estimate = Valve::estimate(ask);
         self.tokens += estimate;
         self.inside.insert(ask.id, (estimate, ask.input));
+        self.open &= self.inside.len() as u64 + 1 <= self.width.requests;
     }
 
     /// Its answer is longer than was thought.
@@ -75,6 +81,7 @@ impl Valve {
     pub fn leave(&mut self, id: u64) {
         if let Some((estimate, _)) = self.inside.remove(&id) {
             self.tokens -= estimate;
+            self.open |= self.inside.len() as u64 + self.width.lump <= self.width.requests;
         }
     }
 

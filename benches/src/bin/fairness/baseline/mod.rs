@@ -176,7 +176,6 @@ impl<O: Order> Rule for Behind<O> {
     }
 
     fn due(&self) -> Option<u64> {
-        self.max_wait?;
         (0..self.queues.waiting.len()).filter_map(|tenant| self.deadline(tenant)).min()
     }
 
