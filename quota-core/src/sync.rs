@@ -92,6 +92,98 @@ fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
     }
 }
 
+/// A queue that any thread adds to without waiting for another, in the order of the additions.
+///
+/// In ordinary builds crossbeam's. Who takes out may wait for the two instructions between which another claims a slot and
+/// fills it. Under loom an ideal queue behind loom's mutex.
+#[cfg(not(quota_loom))]
+pub(crate) struct Queue<T>(crossbeam::queue::SegQueue<T>);
+
+#[cfg(not(quota_loom))]
+impl<T> Queue<T> {
+    pub(crate) fn new() -> Self {
+        Queue(crossbeam::queue::SegQueue::new())
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        self.0.push(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.0.pop()
+    }
+}
+
+#[cfg(quota_loom)]
+pub(crate) struct Queue<T>(loom::sync::Mutex<std::collections::VecDeque<T>>);
+
+#[cfg(quota_loom)]
+impl<T> Queue<T> {
+    pub(crate) fn new() -> Self {
+        Queue(loom::sync::Mutex::new(std::collections::VecDeque::new()))
+    }
+
+    pub(crate) fn push(&self, value: T) {
+        self.0.lock().unwrap().push_back(value);
+    }
+
+    pub(crate) fn pop(&self) -> Option<T> {
+        self.0.lock().unwrap().pop_front()
+    }
+}
+
+/// Something that one thread at a time uses, by an agreement made elsewhere; a mutex that is never found locked.
+#[cfg(not(quota_loom))]
+pub(crate) struct Alone<T>(parking_lot::Mutex<T>);
+
+#[cfg(not(quota_loom))]
+impl<T> Alone<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Alone(parking_lot::Mutex::new(value))
+    }
+
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut self.0.lock())
+    }
+}
+
+#[cfg(quota_loom)]
+pub(crate) struct Alone<T>(loom::sync::Mutex<T>);
+
+#[cfg(quota_loom)]
+impl<T> Alone<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Alone(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> R {
+        act(&mut self.0.try_lock().expect("used by one thread at a time"))
+    }
+}
+
+/// The waker of the one task that waits for something.
+#[cfg(not(quota_loom))]
+#[derive(Default)]
+pub(crate) struct WakerCell(atomic_waker::AtomicWaker);
+
+#[cfg(quota_loom)]
+#[derive(Default)]
+pub(crate) struct WakerCell(loom::future::AtomicWaker);
+
+impl WakerCell {
+    /// Puts the waker there that [`wake`](WakerCell::wake) wakes, in place of an earlier one.
+    pub(crate) fn register(&self, waker: &std::task::Waker) {
+        #[cfg(not(quota_loom))]
+        self.0.register(waker);
+        #[cfg(quota_loom)]
+        self.0.register_by_ref(waker);
+    }
+
+    pub(crate) fn wake(&self) {
+        self.0.wake();
+    }
+}
+
 /// A small number that tends to differ between threads; where to start looking for something free.
 pub(crate) fn thread_hint() -> usize {
     #[cfg(quota_loom)]

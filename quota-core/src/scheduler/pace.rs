@@ -33,7 +33,8 @@ impl Pace {
         }
     }
 
-    /// Milli-units of work a second; `None` before a second of busy time has passed.
+    /// Milli-units of work a second; `None` before a second of busy time has passed, and where
+    /// nothing was served in the time that is looked at: that says how long a request takes, not how many.
     pub(super) fn per_second(&self, busy: u64) -> Option<u64> {
         let mut now = *self;
         now.turn(busy / WINDOW);
@@ -46,7 +47,7 @@ impl Pace {
                 (u128::from(now.current) + rest, WINDOW)
             }
         };
-        u64::try_from(work * u128::from(SECOND) / u128::from(time)).ok()
+        u64::try_from(work * u128::from(SECOND) / u128::from(time)).ok().filter(|pace| *pace > 0)
     }
 }
 
@@ -97,6 +98,6 @@ mod tests {
         }
         let seen = pace.per_second(19 * SECOND).unwrap();
         assert!((900..=1100).contains(&seen), "{seen}");
-        assert_eq!(pace.per_second(100 * SECOND), Some(0));
+        assert_eq!(pace.per_second(100 * SECOND), None);
     }
 }

@@ -8,8 +8,10 @@ mod config;
 mod estimate;
 mod keys;
 mod price;
+mod queue;
 mod respond;
 mod scenario;
+mod schedule;
 mod sse;
 mod tokens;
 mod upstream;
@@ -20,7 +22,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 695;
+const COUNT: usize = 715;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
@@ -30,8 +32,10 @@ const RUNNERS: &[(&str, Runner)] = &[
     ("estimate", estimate::run),
     ("keys", keys::run),
     ("price", price::run),
+    ("queue", queue::run),
     ("respond", respond::run),
     ("scenario", scenario::run),
+    ("schedule", schedule::run),
     ("sse", sse::run),
     ("tokens", tokens::run),
     ("upstream", upstream::run),

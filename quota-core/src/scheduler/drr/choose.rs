@@ -28,6 +28,7 @@ impl<T> Drr<T> {
     /// The flow whose head would go, and whether it would for its age.
     pub(super) fn next_flow(&mut self, now: u64) -> Option<(u32, bool)> {
         if self.ready == 0 {
+            self.let_rest();
             return None;
         }
         let lane = match self.mode {
@@ -45,6 +46,16 @@ impl<T> Drr<T> {
         lane.flows.choose(&mut self.flows, quantum).map(|flow| (flow, false))
     }
 
+    /// Lets lanes and flows rest that have nothing left, which otherwise happens when their turn comes.
+    fn let_rest(&mut self) {
+        for lane in &mut self.lanes.0 {
+            let quantum = lane.flow_quantum();
+            lane.flows.choose(&mut self.flows, quantum);
+        }
+        let quantum = self.lane_quantum();
+        self.ring.choose(&mut self.lanes, quantum);
+    }
+
     /// The lowest lane that is owed something under its floor, or else the first that has something.
     fn by_priority(&self) -> Option<u32> {
         let mut waiting = self.lanes.0.iter().enumerate().filter(|(_, lane)| lane.ready > 0);
@@ -55,7 +66,8 @@ impl<T> Drr<T> {
 
     /// Under priorities: a lane that waits is owed its floor of the work of the others, and pays the rest of its own.
     ///
-    /// It never owes more than a quantum, so that what it took while nobody else asked is not held against it.
+    /// It never owes more than a quantum and its largest request, so that what it took while nobody else asked is not held
+    /// against it.
     pub(super) fn charge_floors(&mut self, lane: u32, amount: i64) {
         if self.mode != Mode::PriorityWithFloor {
             return;
@@ -73,7 +85,7 @@ impl<T> Drr<T> {
                 false if other.ready > 0 => part(floor, amount),
                 false => continue,
             };
-            other.credit = other.credit.saturating_add(change).clamp(-quantum, MAX_CREDIT * quantum);
+            other.credit = other.credit.saturating_add(change).clamp(-quantum - other.largest, MAX_CREDIT * quantum);
         }
     }
 

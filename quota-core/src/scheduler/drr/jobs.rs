@@ -12,6 +12,9 @@ pub struct JobId {
     pub(super) generation: u32,
 }
 
+/// The most tokens that a job counts for in the pool's memory.
+pub const MAX_KEPT: u64 = (1 << 24) - 1;
+
 /// What a job is expected to take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
@@ -31,9 +34,9 @@ impl Demand {
         Tokens { output, ..self.tokens }.work(&self.rates)
     }
 
-    /// The tokens that it is expected to keep in memory on average: its input and half of its output.
+    /// The tokens that it is expected to keep in memory on average, its input and half of its output; at most [`MAX_KEPT`].
     pub fn kept(&self) -> u64 {
-        Tokens { output: self.tokens.output / 2, ..self.tokens }.kept()
+        Tokens { output: self.tokens.output / 2, ..self.tokens }.kept().min(MAX_KEPT)
     }
 }
 
@@ -244,5 +247,16 @@ impl<T> Jobs<T> {
 
     pub(super) fn after_in_lane(&self, at: u32) -> u32 {
         self[at].lane_next
+    }
+}
+
+impl JobId {
+    /// Both halves in one word.
+    pub(in crate::scheduler) fn pack(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.at)
+    }
+
+    pub(in crate::scheduler) fn unpack(word: u64) -> JobId {
+        JobId { at: word as u32, generation: (word >> 32) as u32 }
     }
 }

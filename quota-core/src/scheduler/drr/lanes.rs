@@ -50,6 +50,8 @@ pub(super) struct Lane {
     pub(super) since_aged: u32,
     /// What it may be served out of turn under a floor, in milli-units of work.
     pub(super) credit: i64,
+    /// The largest charge of late, in milli-units: it fades by a 64th with each dispatch.
+    pub(super) largest: i64,
     /// Work of what has ended, in milli-units.
     pub(super) served: u64,
 }
@@ -104,7 +106,7 @@ impl Quantum {
     pub(super) fn observe(&mut self, cost: u64, now: u64) {
         let (least, most) = QUANTUM;
         let first = self.mean == 0;
-        self.mean = if first { cost.max(1) } else { self.mean - self.mean / 16 + cost / 16 };
+        self.mean = if first { cost.max(1) } else { self.mean - self.mean / 64 + cost / 64 };
         let wanted = (self.mean / 2).saturating_mul(3).clamp(least, most);
         let minute = now / (60 * SECOND);
         if first {

@@ -20,7 +20,7 @@ mod ring;
 
 pub use self::flows::FlowId;
 use self::flows::Flows;
-pub use self::jobs::{Demand, JobId};
+pub use self::jobs::{Demand, JobId, MAX_KEPT};
 use self::jobs::{Jobs, State};
 pub use self::lanes::LaneRule;
 use self::lanes::{Lane, Lanes, Quantum};
@@ -180,6 +180,25 @@ impl<T> Drr<T> {
         lane.rule = rule;
     }
 
+    /// Changes how lanes share the pool.
+    pub fn set_mode(&mut self, mode: Mode, now: u64) {
+        self.flows.now = now;
+        if mode == self.mode {
+            return;
+        }
+        self.mode = mode;
+        let quantum = self.lane_quantum();
+        for lane in 0..self.lanes.0.len() as u32 {
+            match mode {
+                Mode::Weighted if self.lanes[lane].ready > 0 => self.ring.enter(&mut self.lanes, lane, quantum),
+                Mode::PriorityWithFloor if self.lanes[lane].node.standing != Standing::Idle => {
+                    self.ring.leave(&mut self.lanes, lane);
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// A flow of a lane for a tenant, at rest; `None` at the bound or without such a lane.
     pub fn add_flow(&mut self, lane: u16, weight: u32, now: u64) -> Option<FlowId> {
         self.flows.now = now;
@@ -300,7 +319,7 @@ impl<T> Drr<T> {
         let job = &mut self.jobs[at];
         job.seen = job.seen.max(u32::try_from(output).unwrap_or(u32::MAX));
         let so_far = Tokens { output: job.seen, ..job.demand.tokens };
-        let (work, kept) = (so_far.work(&job.demand.rates), so_far.kept());
+        let (work, kept) = (so_far.work(&job.demand.rates), so_far.kept().min(MAX_KEPT));
         let more_kept = kept.saturating_sub(job.kept);
         job.kept += more_kept;
         let more = work.saturating_sub(job.charged);
@@ -611,9 +630,11 @@ impl<T> Drr<T> {
         (job.state, job.charged) = (State::Dispatched, charge);
         let (flow, whole) = (job.flow, job.demand.tokens.work(&job.demand.rates));
         self.flows[flow].in_flight += 1;
-        self.charge(flow, charge as i64);
         self.quantum.observe(whole, now);
-        self.lanes[u32::from(self.flows[flow].lane)].quantum.observe(whole, now);
+        let lane = &mut self.lanes[u32::from(self.flows[flow].lane)];
+        lane.quantum.observe(whole, now);
+        lane.largest = (lane.largest - lane.largest / 64).max(charge as i64);
+        self.charge(flow, charge as i64);
     }
 
     /// Charges both levels; less than zero gives back. A node at rest gains no credit.

@@ -114,6 +114,8 @@ pub(super) struct Ring {
     round: u64,
     /// Visits until the next turn begins.
     left_in_round: u32,
+    /// What a weight of 1 gains in this round: all nodes gain by the same quantum, whatever was served meanwhile.
+    quantum: i64,
     /// Visits in a row at which nobody could be served.
     fruitless: u32,
     /// The sum of the weights of the nodes that are not idle.
@@ -123,13 +125,16 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Lets a node in that has something to serve again. `quantum` is the work that a weight of 1 gains in a round.
+    /// Lets a node in that has something to serve again. `quantum` is what a weight of 1 would gain in a round that began now.
     ///
     /// Positive credit was dropped when it left; of its debt it has worked off a quantum for every round since.
     pub(super) fn enter(&mut self, nodes: &mut impl Nodes, at: u32, quantum: i64) {
+        if self.sparse.len + self.busy.len == 0 {
+            self.quantum = quantum;
+        }
         let round = self.round;
         let node = nodes.node_mut(at);
-        let own = own_quantum(node.weight, quantum);
+        let own = own_quantum(node.weight, self.quantum);
         node.deficit = worked_off(node.deficit, round - node.left, own);
         node.granted = false;
         self.active_weight += u64::from(node.weight);
@@ -216,13 +221,13 @@ impl Ring {
                 let used = nodes.node(at).deficit <= 0 || self.busy.len > 1;
                 self.leave(nodes, at);
                 if used {
-                    self.visited();
+                    self.visited(quantum);
                 }
                 continue;
             }
             let node = nodes.node_mut(at);
             if node.deficit <= 0 && !node.granted {
-                node.deficit += own_quantum(node.weight, quantum);
+                node.deficit += own_quantum(node.weight, self.quantum);
                 node.granted = true;
             }
             if node.deficit > 0 {
@@ -232,31 +237,32 @@ impl Ring {
             node.granted = false;
             self.busy.remove(nodes, at);
             self.busy.push_back(nodes, at);
-            self.visited();
+            self.visited(quantum);
             self.fruitless += 1;
             if self.fruitless >= self.busy.len {
-                self.skip_rounds(nodes, quantum);
+                self.skip_rounds(nodes);
             }
         }
     }
 
-    fn visited(&mut self) {
+    fn visited(&mut self, quantum: i64) {
         self.left_in_round = self.left_in_round.saturating_sub(1);
         if self.left_in_round == 0 {
             self.round += 1;
             self.left_in_round = self.busy.len;
+            self.quantum = quantum;
         }
     }
 
     /// After a turn that served nobody: all rounds but the last of those that the first node to come out of debt needs.
-    fn skip_rounds(&mut self, nodes: &mut impl Nodes, quantum: i64) {
+    fn skip_rounds(&mut self, nodes: &mut impl Nodes) {
         self.fruitless = 0;
         let mut least = i64::MAX;
         let mut at = self.busy.head;
         while at != NONE {
             let node = nodes.node(at);
             if !nodes.is_empty(at) {
-                least = least.min(rounds_to_credit(node.deficit, own_quantum(node.weight, quantum)));
+                least = least.min(rounds_to_credit(node.deficit, own_quantum(node.weight, self.quantum)));
             }
             at = node.next;
         }
@@ -267,7 +273,7 @@ impl Ring {
         let mut at = self.busy.head;
         while at != NONE {
             let node = nodes.node_mut(at);
-            let gain = own_quantum(node.weight, quantum).saturating_mul(skipped);
+            let gain = own_quantum(node.weight, self.quantum).saturating_mul(skipped);
             node.deficit = node.deficit.saturating_add(gain);
             at = node.next;
         }

@@ -1,0 +1,451 @@
+//! The desk: what the one thread that decides does with each message, and after the last.
+//!
+//! Floor 2. Invariant: only the inbox's thread is here; after every pass no job waits that could go.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::drr::{Demand, Drr, End, FlowId, Judgment, Offer, Pick};
+use super::figures::{Counts, Figures, LaneFigures, TenantFigures};
+use super::held::{Held, Who};
+use super::place::{Refused, Slot, Why};
+use super::valve::{Adaption, Capacity, Valve};
+use super::{Arrival, Lane, Message, Settings};
+use crate::time::SECOND;
+
+/// How many of those that are held for a scope try again when something is given back there.
+const TRIES_A_RELEASE: usize = 2;
+
+/// The longest that anyone is held without trying again, in nanoseconds.
+const LONGEST_HOLD: u64 = SECOND;
+
+/// A tenant in a lane.
+#[derive(Debug)]
+struct Member {
+    flow: FlowId,
+    counts: Counts,
+}
+
+/// What belongs to a lane beside its place in the rule.
+#[derive(Debug)]
+struct Class {
+    settings: Lane,
+    members: HashMap<Arc<str>, Member, ahash::RandomState>,
+    counts: Counts,
+}
+
+/// The state behind the inbox.
+#[derive(Debug)]
+pub(super) struct Desk {
+    drr: Drr<Arc<Slot>>,
+    valve: Arc<Valve>,
+    adaption: Adaption,
+    classes: Vec<Class>,
+    /// The tenant of each flow, to forget it with the flow.
+    tenants: HashMap<FlowId, (u16, Arc<str>), ahash::RandomState>,
+    held: Held,
+    early_refusal: bool,
+    idle_ttl: u64,
+    prefill: u64,
+    /// How long after its turn a request's first token comes, in nanoseconds; newer ones weigh more.
+    to_first_token: u64,
+    /// The latest moment that was told, in nanoseconds of engine time.
+    now: u64,
+    woken: Vec<Arc<Slot>>,
+}
+
+/// What a pass leaves for others to see.
+pub(super) struct Seen {
+    /// How many wait and could go.
+    pub(super) ready: u64,
+    /// How many are held.
+    pub(super) held: u64,
+    /// When something is due without any message, in nanoseconds of engine time; `u64::MAX`: never.
+    pub(super) next_due: u64,
+    /// Whose state changed, to be woken.
+    pub(super) woken: Vec<Arc<Slot>>,
+}
+
+impl Desk {
+    pub(super) fn new(settings: &Settings, valve: Arc<Valve>, capacity: Capacity) -> Desk {
+        let adaption = Adaption::new(valve.clone(), capacity, settings.adaptive);
+        let mut desk = Desk {
+            drr: Drr::new(settings.mode, settings.max_flows, settings.max_requests),
+            valve,
+            adaption,
+            classes: Vec::new(),
+            tenants: HashMap::default(),
+            held: Held::default(),
+            early_refusal: true,
+            idle_ttl: 0,
+            prefill: 0,
+            to_first_token: 0,
+            now: 0,
+            woken: Vec::new(),
+        };
+        desk.configure(settings);
+        desk
+    }
+
+    /// Takes settings over. A lane that they no longer name stays for what waits in it, with a weight of 1.
+    fn configure(&mut self, settings: &Settings) {
+        (self.early_refusal, self.idle_ttl) = (settings.early_refusal, nanos(settings.idle_ttl));
+        self.prefill = nanos(settings.prefill);
+        for lane in &settings.lanes {
+            let rule = lane.rule();
+            match self.lane(&lane.name) {
+                Some(at) => {
+                    self.drr.set_lane(at, rule);
+                    self.classes[at as usize].settings = lane.clone();
+                }
+                // Past the bound of lanes the rule gives the last one again.
+                None if usize::from(self.drr.add_lane(rule)) == self.classes.len() => {
+                    let (members, counts) = (HashMap::default(), Counts::default());
+                    self.classes.push(Class { settings: lane.clone(), members, counts });
+                }
+                None => {}
+            }
+        }
+        let named = |class: &Class| settings.lanes.iter().any(|lane| lane.name == class.settings.name);
+        for at in 0..self.classes.len() {
+            if !named(&self.classes[at]) {
+                let rest = Lane { weight: 1, ..self.classes[at].settings.clone() };
+                self.drr.set_lane(at as u16, rest.rule());
+            }
+        }
+        self.drr.set_mode(settings.mode, self.now);
+    }
+
+    fn lane(&self, name: &str) -> Option<u16> {
+        self.classes.iter().position(|class| *class.settings.name == *name).map(|at| at as u16)
+    }
+
+    /// One message.
+    pub(super) fn act(&mut self, message: Message, now: Option<u64>) {
+        self.now = self.now.max(now.unwrap_or(0));
+        let now = self.now;
+        match message {
+            Message::Arrived(slot) => self.arrived(slot),
+            Message::Entered(slot) => self.entered(slot),
+            Message::Left(slot) => self.left(&slot),
+            Message::FirstToken(slot, at) => self.first_token(&slot, at),
+            Message::Progress(slot, output) => {
+                if let Some(more) = slot.job().and_then(|job| self.drr.progress(job, output).ok()) {
+                    self.valve.add(more);
+                }
+            }
+            Message::PoolRefused => self.adaption.refused(),
+            Message::Ended(slot, end) => self.ended(&slot, end),
+            Message::PutBack { slot, scope, whole_flow, due } => self.put_back(&slot, scope, whole_flow, due),
+            Message::Released(scopes) => {
+                for scope in &scopes {
+                    self.released(scope);
+                }
+            }
+            Message::Report(load, capacity) => {
+                if let Some(capacity) = capacity {
+                    self.adaption.resize(capacity);
+                }
+                self.adaption.report(&load, now);
+            }
+            Message::Tick => self.collect(),
+            Message::External { lane, tenant, weight, work } => {
+                if let Some(flow) = self.lane(&lane).and_then(|lane| self.flow(lane, &tenant, weight)) {
+                    self.drr.charge_external(flow, work);
+                }
+            }
+            Message::Configure(settings) => self.configure(&settings),
+            Message::Show(to) => {
+                // Whoever asked may have gone.
+                let _ = to.send(self.figures());
+            }
+        }
+    }
+
+    /// After the last message for now: whoever has waited too long is refused, and whoever can go goes.
+    pub(super) fn rest(&mut self) -> Seen {
+        let now = self.now;
+        while let Some(who) = self.held.pop_due(now) {
+            self.try_again(who);
+        }
+        self.expire();
+        self.dispatch();
+        let deadline = self.drr.next_deadline().unwrap_or(u64::MAX);
+        Seen {
+            ready: self.drr.ready(),
+            held: self.held.len() as u64,
+            next_due: deadline.min(self.held.next_due().unwrap_or(u64::MAX)),
+            woken: std::mem::take(&mut self.woken),
+        }
+    }
+
+    fn arrived(&mut self, slot: Arc<Slot>) {
+        let now = self.now;
+        let Some(lane) = self.lane(&slot.arrival.lane) else {
+            return self.refuse(&slot, None, Why::UnknownLane, None);
+        };
+        let arrival = &slot.arrival;
+        let Some(flow) = self.flow(lane, &arrival.tenant, arrival.weight) else {
+            return self.refuse(&slot, Some(lane), Why::Full, None);
+        };
+        let queued = self.drr.figures(flow).map_or(0, |figures| u64::from(figures.queued));
+        let full_for = |most: Option<u64>, queued: u64| most.is_some_and(|most| queued >= most);
+        let full = full_for(arrival.max_queued, queued)
+            || full_for(self.classes[lane as usize].settings.max_queued, self.drr.queued(lane));
+        let demand = demand(arrival);
+        let predicted = self.drr.predicted_wait(flow, &demand);
+        // A queue that is full may still let through what would not wait.
+        if full && (self.drr.ready() > 0 || !self.valve.has_room(demand.kept())) {
+            return self.refuse(&slot, Some(lane), Why::Full, predicted);
+        }
+        let most = nanos(self.classes[lane as usize].settings.max_wait);
+        if let Some(wait) = predicted.filter(|wait| self.early_refusal && *wait > most) {
+            return self.refuse(&slot, Some(lane), Why::Overloaded, Some(wait - most));
+        }
+        match self.drr.enqueue(flow, slot.clone(), demand, now) {
+            Ok(job) => slot.set_job(job),
+            Err(_) => self.refuse(&slot, Some(lane), Why::Full, predicted),
+        }
+    }
+
+    /// A request that found room without waiting; its room is taken already.
+    fn entered(&mut self, slot: Arc<Slot>) {
+        let now = self.now;
+        let arrival = &slot.arrival;
+        let lane = self.lane(&arrival.lane).unwrap_or(0);
+        let flow = self.flow(lane, &arrival.tenant, arrival.weight);
+        let job = flow.and_then(|flow| self.drr.enter(flow, slot.clone(), demand(arrival), now).ok());
+        if let Some(job) = job {
+            slot.set_job(job);
+            self.count(lane, &arrival.tenant, |counts| counts.dispatched(0));
+        }
+    }
+
+    fn left(&mut self, slot: &Arc<Slot>) {
+        let Some(job) = slot.job() else { return };
+        self.held.remove(Who::Job(job));
+        if self.drr.withdraw(job).is_some() {
+            self.count_slot(slot, |counts| counts.left += 1);
+        }
+    }
+
+    fn first_token(&mut self, slot: &Slot, at: u64) {
+        let took = at.saturating_sub(slot.granted());
+        let expected = u64::from(slot.arrival.tokens.input).saturating_mul(self.prefill);
+        self.adaption.first_token(took.saturating_sub(expected));
+        self.to_first_token = self.to_first_token - self.to_first_token / 16 + took / 16;
+    }
+
+    fn ended(&mut self, slot: &Arc<Slot>, end: End) {
+        match slot.job().map(|job| self.drr.end(job, end, self.now)) {
+            Some(Ok(ended)) => self.valve.give_back(ended.kept),
+            // It entered where there was no place left to remember it: only its room was taken.
+            None => self.valve.give_back(demand(&slot.arrival).kept()),
+            Some(Err(_)) => {}
+        }
+    }
+
+    fn put_back(&mut self, slot: &Arc<Slot>, scope: Arc<str>, whole_flow: bool, due: u64) {
+        let now = self.now;
+        let Some(job) = slot.job() else {
+            // As above: it has no place to wait in.
+            self.valve.give_back(demand(&slot.arrival).kept());
+            return self.refuse(slot, None, Why::Full, None);
+        };
+        let Ok(kept) = self.drr.put_back(job, now) else { return };
+        self.valve.give_back(kept);
+        self.count_slot(slot, |counts| counts.put_back += 1);
+        let who = match self.drr.flow_of(job) {
+            Some(flow) if whole_flow => {
+                self.drr.block(flow);
+                Who::Flow(flow)
+            }
+            _ => {
+                self.drr.set_aside(job);
+                Who::Job(job)
+            }
+        };
+        self.held.insert(who, scope, due.clamp(now.saturating_add(1), now.saturating_add(LONGEST_HOLD)));
+    }
+
+    fn released(&mut self, scope: &Arc<str>) {
+        for _ in 0..TRIES_A_RELEASE {
+            let Some(who) = self.held.pop_of(scope) else { return };
+            self.try_again(who);
+        }
+    }
+
+    fn try_again(&mut self, who: Who) {
+        match who {
+            Who::Flow(flow) => self.drr.unblock(flow, self.now),
+            Who::Job(job) => self.drr.bring_back(job, self.now),
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = self.now;
+        let mut expired = std::mem::take(&mut self.woken);
+        let before = expired.len();
+        self.drr.expire(now, |slot| expired.push(slot));
+        for slot in &expired[before..] {
+            if let Some(job) = slot.job() {
+                self.held.remove(Who::Job(job));
+            }
+            let wait = self.lane(&slot.arrival.lane).and_then(|lane| self.retry_after(lane, slot));
+            if slot.refuse(Refused { why: Why::TimedOut, retry_after: wait }) {
+                self.count_slot(slot, |counts| counts.timed_out += 1);
+            }
+        }
+        self.woken = expired;
+    }
+
+    /// When a retry of what has waited in vain may help.
+    fn retry_after(&self, lane: u16, slot: &Slot) -> Option<Duration> {
+        let member = self.classes[lane as usize].members.get(&slot.arrival.tenant)?;
+        self.drr.predicted_wait(member.flow, &demand(&slot.arrival)).map(Duration::from_nanos)
+    }
+
+    fn dispatch(&mut self) {
+        let now = self.now;
+        loop {
+            let (valve, adaption, woken) = (&self.valve, &mut self.adaption, &mut self.woken);
+            let (mut taken, mut late) = (None, SmallVec::<[Arc<Slot>; 1]>::new());
+            let to_first_token = self.to_first_token;
+            let judge = |offer: Offer<'_, Arc<Slot>>| {
+                // What would be too late inside the pool is not sent there. Half of a wait is always given.
+                let least = to_first_token.min((offer.deadline - offer.arrived) / 2);
+                if offer.deadline.saturating_sub(now) < least {
+                    if offer.item.refuse(Refused { why: Why::TimedOut, retry_after: None }) {
+                        late.push(offer.item.clone());
+                    }
+                    return Judgment::Gone;
+                }
+                if !valve.try_take(offer.kept, offer.sparse) {
+                    adaption.found_no_room();
+                    return Judgment::NoRoom;
+                }
+                match offer.item.grant(now) {
+                    true => {
+                        taken = Some(offer.item.clone());
+                        Judgment::Take
+                    }
+                    false => {
+                        valve.give_back(offer.kept);
+                        Judgment::Gone
+                    }
+                }
+            };
+            let pick = self.drr.pick(now, judge);
+            woken.extend(late.iter().cloned());
+            late.iter().for_each(|slot| self.count_slot(slot, |counts| counts.timed_out += 1));
+            match pick {
+                Pick::Dispatched(_) => {
+                    let Some(slot) = taken else { return };
+                    let waited = now.saturating_sub(slot.arrived);
+                    self.count_slot(&slot, |counts| counts.dispatched(waited));
+                    self.woken.push(slot);
+                }
+                Pick::NoRoom | Pick::Nothing => return,
+            }
+        }
+    }
+
+    /// The flow of a tenant in a lane, made if it is new; `None` if as many are in use as may be.
+    fn flow(&mut self, lane: u16, tenant: &Arc<str>, weight: u32) -> Option<FlowId> {
+        if let Some(member) = self.classes.get(lane as usize)?.members.get(tenant) {
+            self.drr.set_weight(member.flow, weight);
+            return Some(member.flow);
+        }
+        let flow = match self.drr.add_flow(lane, weight, self.now) {
+            Some(flow) => flow,
+            None => {
+                self.collect_after(0);
+                self.drr.add_flow(lane, weight, self.now)?
+            }
+        };
+        self.tenants.insert(flow, (lane, tenant.clone()));
+        let member = Member { flow, counts: Counts::default() };
+        self.classes[lane as usize].members.insert(tenant.clone(), member);
+        Some(flow)
+    }
+
+    fn collect(&mut self) {
+        self.collect_after(self.idle_ttl);
+    }
+
+    fn collect_after(&mut self, ttl: u64) {
+        let (tenants, classes) = (&mut self.tenants, &mut self.classes);
+        self.drr.collect(self.now, ttl, |flow| {
+            if let Some((lane, tenant)) = tenants.remove(&flow) {
+                classes[lane as usize].members.remove(&tenant);
+            }
+        });
+    }
+
+    fn refuse(&mut self, slot: &Arc<Slot>, lane: Option<u16>, why: Why, wait: Option<u64>) {
+        if slot.refuse(Refused { why, retry_after: wait.map(Duration::from_nanos) })
+            && let Some(lane) = lane
+        {
+            self.count(lane, &slot.arrival.tenant, |counts| match why {
+                Why::Overloaded => counts.overloaded += 1,
+                _ => counts.full += 1,
+            });
+        }
+        self.woken.push(slot.clone());
+    }
+
+    fn count_slot(&mut self, slot: &Slot, count: impl Fn(&mut Counts)) {
+        if let Some(lane) = self.lane(&slot.arrival.lane) {
+            self.count(lane, &slot.arrival.tenant, count);
+        }
+    }
+
+    fn count(&mut self, lane: u16, tenant: &str, count: impl Fn(&mut Counts)) {
+        let Some(class) = self.classes.get_mut(lane as usize) else { return };
+        count(&mut class.counts);
+        if let Some(member) = class.members.get_mut(tenant) {
+            count(&mut member.counts);
+        }
+    }
+
+    fn figures(&self) -> Figures {
+        let lanes = self.classes.iter().enumerate().map(|(at, class)| {
+            let at = at as u16;
+            let (deficit, served) = self.drr.lane_figures(at).unwrap_or_default();
+            let tenants = class.members.iter().filter_map(|(tenant, member)| {
+                let flow = self.drr.figures(member.flow)?;
+                Some(TenantFigures { tenant: tenant.clone(), flow, counts: member.counts.clone() })
+            });
+            let mut tenants: Vec<_> = tenants.collect();
+            tenants.sort_by(|a, b| a.tenant.cmp(&b.tenant));
+            LaneFigures {
+                lane: class.settings.name.clone(),
+                queued: self.drr.queued(at),
+                deficit,
+                served,
+                quantum: self.drr.quantum(at).unwrap_or_default(),
+                counts: class.counts.clone(),
+                tenants,
+            }
+        });
+        Figures {
+            lanes: lanes.collect(),
+            valve: self.valve.figures(),
+            pace: self.drr.pace(),
+            staleness: self.adaption.staleness(self.now).map(Duration::from_nanos),
+            to_first_token: Duration::from_nanos(self.to_first_token),
+            visits: self.drr.visits(),
+        }
+    }
+}
+
+fn demand(arrival: &Arrival) -> Demand {
+    Demand { tokens: arrival.tokens, rates: arrival.rates, reports_progress: arrival.reports_progress }
+}
+
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
