@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::contender::{Contender, Kind};
-use crate::load::{Folder, Habit, Load, Part, SECOND};
+use crate::load::{BATCH, Folder, Habit, INTERACTIVE, Load, Part, SECOND};
+use crate::ours::LANES;
 use crate::outcome::Outcome;
 use crate::world::{Setup, play};
 
@@ -31,6 +32,9 @@ pub const LOADS: [&str; 13] = [
     "r1 x2.4",
     "mixed",
 ];
+
+/// What the name of a load ends with whose tenants are weighted as their lanes are.
+const BY_WEIGHTS: &str = ", by weights";
 
 /// Loads, runs and findings.
 pub struct Lab {
@@ -69,12 +73,28 @@ impl Lab {
                 self.folder.recorded(name, &parts.map(|(file, speed)| part(file, speed)))
             }
             "arena27" => self.folder.recorded(name, &[part("arena27_10min", 1.0)]),
+            _ if name.ends_with(BY_WEIGHTS) => {
+                let mut load = Load::clone(&self.load(name.trim_end_matches(BY_WEIGHTS)));
+                let of = |lane| load.tenants.iter().filter(|tenant| tenant.lane == lane).count() as u64;
+                let tenants = [of(INTERACTIVE), of(BATCH)];
+                for tenant in &mut load.tenants {
+                    // A lane's weight over its tenants, times what makes both whole.
+                    tenant.weight = u64::from(LANES[tenant.lane]) * tenants[1 - tenant.lane];
+                }
+                load
+            }
             "retry_storm" => self.folder.synthetic(name).with_habit(IMPATIENT),
             _ => self.folder.synthetic(name),
         };
         let load = Rc::new(load);
         self.loads.borrow_mut().insert(name.to_owned(), load.clone());
         load
+    }
+
+    /// The name of a load whose tenants have the weights of their lanes, for a rule that knows no lanes.
+    pub fn by_weights(&self, name: &str) -> String {
+        let lanes = self.load(name).tenants.iter().any(|tenant| tenant.lane == BATCH);
+        if lanes { format!("{name}{BY_WEIGHTS}") } else { name.to_owned() }
     }
 
     /// Plays a load by name; the same run is made once.

@@ -43,11 +43,6 @@ impl Folder {
         }
     }
 
-    /// Whether figures can be compared with the anchors.
-    pub fn is_whole(&self) -> bool {
-        self.whole.is_some()
-    }
-
     /// A synthetic load of ten minutes: its file, or its recipe.
     pub fn synthetic(&self, name: &str) -> Load {
         match &self.whole {

@@ -1,7 +1,10 @@
 //! Row 19: each request is settled once, whatever is told twice, late, in another order or never.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use quota_core::scheduler::drr::{Demand, Drr, End, FlowId, JobId, Judgment, LaneRule, Mode, Pick};
 use quota_core::scheduler::work::Tokens;
+use quota_core::scheduler::{Arrival, Capacity, Place, Scheduler, Settings, Turn};
 
 use crate::dice::Dice;
 use crate::lab::{Lab, SEEDS};
@@ -97,17 +100,141 @@ fn history(seed: u64) -> (bool, u64, u64) {
     (exact && lanes == settled.iter().sum::<u64>(), taken_twice, ended)
 }
 
+/// Threads of the second history.
+const THREADS: u64 = 4;
+
+/// What a thread did: work that it knows must be charged to each tenant, endings that won, and second endings that were taken.
+#[derive(Default)]
+struct Done {
+    work: Vec<u64>,
+    ended: u64,
+    twice: u64,
+}
+
+/// Threads that arrive, end, die and end each other's turns at the same time, through the scheduler's public calls.
+fn threads(seed: u64) -> (bool, u64, u64) {
+    let tenants = 8;
+    let settings = Settings { early_refusal: false, ..Settings::default() };
+    let scheduler = Scheduler::new(&settings, Capacity::requests(12));
+    let names: Vec<Arc<str>> = (0..tenants).map(|n| Arc::from(format!("t{n}"))).collect();
+    // Turns that another thread may end at the same time as their own does, each with what it is worth.
+    let shared: Mutex<Vec<(Arc<Turn>, usize)>> = Mutex::default();
+    let act = |thread: u64| {
+        let mut dice = Dice::new(seed * 31 + thread);
+        let mut done = Done { work: vec![0; tenants], ..Done::default() };
+        let mut places: Vec<(Place, usize)> = Vec::new();
+        for now in 0..20_000 {
+            let tenant = (dice.roll() % tenants as u64) as usize;
+            let arrival = Arrival {
+                reports_progress: dice.roll() % 2 == 0,
+                rates: rates(Prices::COST),
+                ..Arrival::new(names[tenant].clone(), "default", Tokens::new(dice.roll() % 3000, 0, dice.roll() % 900))
+            };
+            if let Ok(place) = scheduler.arrive(arrival, now) {
+                places.push((place, tenant));
+            }
+            // One in eight leaves while it waits, or with a turn that it has not picked up.
+            if dice.roll() % 8 == 0 && !places.is_empty() {
+                let place = (dice.roll() % places.len() as u64) as usize;
+                drop(places.swap_remove(place));
+            }
+            let mut place = 0;
+            while place < places.len() {
+                match places[place].0.try_turn() {
+                    None => place += 1,
+                    Some(Err(_)) => drop(places.swap_remove(place)),
+                    Some(Ok(turn)) => {
+                        let (_, tenant) = places.swap_remove(place);
+                        end(turn, tenant, &mut dice, now, &shared, &mut done);
+                    }
+                }
+            }
+            // Somebody else's turn is ended, by whoever comes first.
+            let theirs = lock(&shared).pop();
+            if let Some((turn, tenant)) = theirs {
+                won(&turn, tenant, now, &mut done);
+            }
+        }
+        done
+    };
+    let all: Vec<Done> = std::thread::scope(|scope| {
+        let act = &act;
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || act(thread))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let left: Vec<_> = std::mem::take(&mut *lock(&shared));
+    let mut rest = Done { work: vec![0; tenants], ..Done::default() };
+    left.iter().for_each(|(turn, tenant)| won(turn, *tenant, 20_000, &mut rest));
+    let Some(figures) = scheduler.figures() else { return (false, 0, 0) };
+    let served = |name: &str| {
+        let tenants = figures.lanes[0].tenants.iter();
+        tenants.filter(|tenant| &*tenant.tenant == name).map(|tenant| tenant.flow.served).sum::<u64>()
+    };
+    let everybody = || all.iter().chain([&rest]);
+    let wanted = |tenant: usize| everybody().map(|done| done.work[tenant]).sum::<u64>();
+    let same = all.len() as u64 == THREADS
+        && (0..tenants).all(|tenant| served(&names[tenant]) == wanted(tenant))
+        && figures.valve.in_flight == 0
+        && figures.valve.kept == 0;
+    (same, everybody().map(|done| done.twice).sum(), everybody().map(|done| done.ended).sum())
+}
+
+fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends a turn as served with twice its expected output; where another was first, nothing counts here.
+fn won(turn: &Turn, tenant: usize, now: u64, done: &mut Done) {
+    let Arrival { tokens, rates, .. } = *turn.arrival();
+    let tokens = Tokens { output: tokens.output * 2, ..tokens };
+    if turn.end(End::Served(tokens), now) {
+        done.work[tenant] += tokens.work(&rates);
+        done.ended += 1;
+    }
+}
+
+/// What becomes of a turn.
+fn end(turn: Turn, tenant: usize, dice: &mut Dice, now: u64, shared: &Mutex<Vec<(Arc<Turn>, usize)>>, done: &mut Done) {
+    let Arrival { tokens, rates, reports_progress, .. } = *turn.arrival();
+    // Progress in any order; the highest counts.
+    let told = [dice.roll() % 900, dice.roll() % 900];
+    let told = if dice.roll() % 2 == 0 { told } else { [0, 0] };
+    told.iter().for_each(|out| turn.progress(*out));
+    let seen = Tokens { output: told[0].max(told[1]) as u32, ..tokens }.work(&rates);
+    let charged = Demand { tokens, rates, reports_progress }.charge().max(seen);
+    match dice.roll() % 4 {
+        // Two threads end it at the same time.
+        0 => {
+            let turn = Arc::new(turn);
+            lock(shared).push((turn.clone(), tenant));
+            won(&turn, tenant, now, done);
+            return;
+        }
+        // Whoever held it dies.
+        1 => {
+            drop(turn);
+            done.work[tenant] += charged;
+        }
+        2 => {
+            assert!(turn.end(End::Left, now), "nobody else has it");
+            done.work[tenant] += seen;
+            done.twice += u64::from(turn.end(End::Served(tokens), now));
+        }
+        _ => {
+            assert!(turn.end(End::NeverStarted, now), "nobody else has it");
+            done.twice += u64::from(turn.end(End::Unknown, now));
+        }
+    }
+    done.ended += 1;
+}
+
 pub fn exact(_lab: &Lab) -> Vec<Line> {
-    let all = SEEDS.map(history);
-    let exact = all.iter().all(|(exact, twice, _)| *exact && *twice == 0);
-    let ended: u64 = all.iter().map(|(_, _, ended)| ended).sum();
-    let twice: u64 = all.iter().map(|(_, twice, _)| twice).sum();
-    let figure = if exact { "equal" } else { "differ" };
-    vec![goal(
-        19,
-        format!("charges and settled work of {ended} endings; {twice} taken twice"),
-        figure,
-        "equal, 0",
-        exact,
-    )]
+    let line = |what: &str, all: [(bool, u64, u64); 3]| {
+        let exact = all.iter().all(|(exact, twice, _)| *exact && *twice == 0);
+        let ended: u64 = all.iter().map(|(_, _, ended)| ended).sum();
+        let twice: u64 = all.iter().map(|(_, twice, _)| twice).sum();
+        let figure = if exact { "equal" } else { "differ" };
+        goal(19, format!("{what}: {ended} endings, {twice} taken twice"), figure, "equal, 0", exact)
+    };
+    vec![line("the rule", SEEDS.map(history)), line("four threads at once", SEEDS.map(threads))]
 }
