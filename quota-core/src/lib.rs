@@ -51,6 +51,8 @@ pub mod meter;
 #[cfg(feature = "metrics")]
 pub mod observe;
 pub mod policy;
+#[cfg(feature = "poller")]
+pub mod poller;
 pub mod principal;
 pub mod reason;
 pub mod refusal;

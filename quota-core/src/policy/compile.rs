@@ -126,6 +126,8 @@ impl<'d, 'r> Compiler<'d, 'r> {
             upstream_failure: settings.upstream_failure.unwrap_or_default(),
             lease_ttl: settings.lease_ttl_ms.unwrap_or(LEASE_TTL_MS) * MILLI,
             unresolved_ttl: settings.unresolved_after_ms.unwrap_or(UNRESOLVED_MS) * MILLI,
+            queue_mode: settings.queue_mode.unwrap_or_default(),
+            stale_pools: settings.stale_pools.unwrap_or_default(),
         }
     }
 
@@ -383,15 +385,27 @@ impl<'d, 'r> Compiler<'d, 'r> {
 
     fn lanes(&self) -> (HashMap<Arc<str>, Arc<LanePlan>>, Arc<str>) {
         let queues = self.document.queues.as_deref().unwrap_or_default();
-        let lanes = queues.iter().map(|(name, queue)| LanePlan {
-            name: name.value.clone(),
+        let usual = |name: &Arc<str>| LanePlan {
+            name: name.clone(),
+            weight: 1,
+            max_wait_ms: MAX_WAIT_MS,
+            max_queue: None,
+            rank: 0,
+            floor_percent: 0,
+            age_after_ms: None,
+        };
+        let lanes = queues.iter().enumerate().map(|(rank, (name, queue))| LanePlan {
             weight: queue.weight.unwrap_or(1),
             max_wait_ms: queue.max_wait_ms.unwrap_or(MAX_WAIT_MS),
             max_queue: queue.max_queue,
+            rank: rank.min(255) as u8,
+            floor_percent: queue.floor_percent.as_ref().map_or(0, |percent| percent.value as u8),
+            age_after_ms: queue.age_after_ms,
+            ..usual(&name.value)
         });
         let mut lanes: Vec<LanePlan> = lanes.collect();
         if lanes.is_empty() {
-            lanes.push(LanePlan { name: LANE.into(), weight: 1, max_wait_ms: MAX_WAIT_MS, max_queue: None });
+            lanes.push(usual(&LANE.into()));
         }
         let default = lanes[0].name.clone();
         (lanes.into_iter().map(|lane| (lane.name.clone(), Arc::new(lane))).collect(), default)

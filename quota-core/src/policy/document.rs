@@ -9,7 +9,7 @@ use super::document_price::price;
 use super::error::{ErrorKind, Origin};
 use super::fields::{Cursor, Fields, Name, Spanned};
 use super::limits::{LimitDoc, limits};
-use super::plan::{AgentRuns, Priority, UnknownPrice, UpstreamFailure};
+use super::plan::{AgentRuns, Priority, QueueMode, StalePools, UnknownPrice, UpstreamFailure};
 use super::price::Price;
 use crate::estimate::Tokenizer;
 use crate::key::Digest;
@@ -391,6 +391,8 @@ pub(crate) struct QueueDoc {
     pub(crate) weight: Option<u32>,
     pub(crate) max_wait_ms: Option<u64>,
     pub(crate) max_queue: Option<u64>,
+    pub(crate) floor_percent: Option<Spanned<u64>>,
+    pub(crate) age_after_ms: Option<u64>,
 }
 
 fn queue(f: &mut Fields<'_>) -> QueueDoc {
@@ -400,6 +402,18 @@ fn queue(f: &mut Fields<'_>) -> QueueDoc {
             .get("max_wait_ms", "The longest wait in milliseconds; 10000 if left out", |c| c.count(0..=MAX_MILLIS))
             .map(|wait| wait.value),
         max_queue: max_queue(f),
+        floor_percent: f.get(
+            "floor_percent",
+            "With `queue_mode: priority_with_floor`, what the lane gets of a pool whatever waits above it; 0 if left out",
+            |c| c.count(0..=100),
+        ),
+        age_after_ms: f
+            .get(
+                "age_after_ms",
+                "The wait after which a request goes before the others of its lane, at most one in ten; none if left out",
+                |c| c.count(1..=MAX_MILLIS),
+            )
+            .map(|age| age.value),
     }
 }
 
@@ -507,6 +521,8 @@ pub(crate) struct Settings {
     pub(crate) upstream_failure: Option<UpstreamFailure>,
     pub(crate) lease_ttl_ms: Option<u64>,
     pub(crate) unresolved_after_ms: Option<u64>,
+    pub(crate) queue_mode: Option<QueueMode>,
+    pub(crate) stale_pools: Option<StalePools>,
 }
 
 fn settings(f: &mut Fields<'_>) -> Settings {
@@ -535,5 +551,24 @@ fn settings(f: &mut Fields<'_>) -> Settings {
                 c.count(1000..=MAX_MILLIS)
             })
             .map(|ttl| ttl.value),
+        queue_mode: f
+            .get(
+                "queue_mode",
+                "How lanes share a pool: by weight, or the first first, with floors; `weighted` if left out",
+                |c| {
+                    c.one_of(&[
+                        ("weighted", QueueMode::Weighted),
+                        ("priority_with_floor", QueueMode::PriorityWithFloor),
+                    ])
+                },
+            )
+            .map(|choice| choice.value),
+        stale_pools: f
+            .get(
+                "stale_pools",
+                "What a pool takes that has not reported in time: as before (`hold`), or nothing (`close`)",
+                |c| c.one_of(&[("hold", StalePools::Hold), ("close", StalePools::Close)]),
+            )
+            .map(|choice| choice.value),
     }
 }

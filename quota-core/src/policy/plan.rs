@@ -362,6 +362,32 @@ pub struct LanePlan {
     pub max_wait_ms: u64,
     /// The most requests that may wait in it; `None` for no bound of its own.
     pub max_queue: Option<u64>,
+    /// Its place among the lanes of the document, 0 the first.
+    pub rank: u8,
+    /// With [`QueueMode::PriorityWithFloor`]: what it gets of a pool whatever waits above it, in percent.
+    pub floor_percent: u8,
+    /// The wait in milliseconds after which a request goes before the others of the lane, at most one in ten.
+    pub age_after_ms: Option<u64>,
+}
+
+/// How lanes share a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum QueueMode {
+    /// By their weights.
+    #[default]
+    Weighted,
+    /// In the order of the document; lanes with a floor get that much in any case.
+    PriorityWithFloor,
+}
+
+/// What a pool takes that has not reported in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StalePools {
+    /// As much as before.
+    #[default]
+    Hold,
+    /// Nothing more.
+    Close,
 }
 
 /// One step of degrading: whom it is for, what calls for it, and the lesser form.
@@ -452,6 +478,10 @@ pub struct Plan {
     pub lease_ttl: u64,
     /// After how long an unresolved lease is closed as used in full, in nanoseconds.
     pub unresolved_ttl: u64,
+    /// How lanes share a pool.
+    pub queue_mode: QueueMode,
+    /// What a pool takes that has not reported in time.
+    pub stale_pools: StalePools,
 }
 
 #[cfg(test)]

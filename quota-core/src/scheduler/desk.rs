@@ -71,7 +71,7 @@ pub(super) struct Seen {
 
 impl Desk {
     pub(super) fn new(settings: &Settings, valve: Arc<Valve>, capacity: Capacity) -> Desk {
-        let adaption = Adaption::new(valve.clone(), capacity, settings.adaptive);
+        let adaption = Adaption::new(valve.clone(), capacity, settings.adaptive, settings.close_when_stale);
         let mut desk = Desk {
             drr: Drr::new(settings.mode, settings.max_flows, settings.max_requests),
             valve,
@@ -125,7 +125,10 @@ impl Desk {
 
     /// One message.
     pub(super) fn act(&mut self, message: Message, now: Option<u64>) {
-        self.now = self.now.max(now.unwrap_or(0));
+        if let Some(now) = now.filter(|now| *now > self.now) {
+            self.now = now;
+            self.pass_time();
+        }
         let now = self.now;
         match message {
             Message::Arrived(slot) => self.arrived(slot),
@@ -167,11 +170,7 @@ impl Desk {
 
     /// After the last message for now: whoever has waited too long is refused, and whoever can go goes.
     pub(super) fn rest(&mut self) -> Seen {
-        let now = self.now;
-        while let Some(who) = self.held.pop_due(now) {
-            self.try_again(who);
-        }
-        self.expire();
+        self.pass_time();
         self.dispatch();
         let deadline = self.drr.next_deadline().unwrap_or(u64::MAX);
         Seen {
@@ -180,6 +179,14 @@ impl Desk {
             next_due: deadline.min(self.held.next_due().unwrap_or(u64::MAX)),
             woken: std::mem::take(&mut self.woken),
         }
+    }
+
+    /// What the time alone brings about.
+    fn pass_time(&mut self) {
+        while let Some(who) = self.held.pop_due(self.now) {
+            self.try_again(who);
+        }
+        self.expire();
     }
 
     fn arrived(&mut self, slot: Arc<Slot>) {
@@ -191,16 +198,15 @@ impl Desk {
         let Some(flow) = self.flow(lane, &arrival.tenant, arrival.weight) else {
             return self.refuse(&slot, Some(lane), Why::Full, None);
         };
-        let queued = self.drr.figures(flow).map_or(0, |figures| u64::from(figures.queued));
-        let full_for = |most: Option<u64>, queued: u64| most.is_some_and(|most| queued >= most);
-        let full = full_for(arrival.max_queued, queued)
-            || full_for(self.classes[lane as usize].settings.max_queued, self.drr.queued(lane));
         let demand = demand(arrival);
         let predicted = self.drr.predicted_wait(flow, &demand);
+        let blocked = self.drr.figures(flow).is_some_and(|figures| figures.blocked);
+        let waits = blocked || self.drr.ready() > 0 || !self.valve.has_room(demand.kept());
         // A queue that is full may still let through what would not wait.
-        if full && (self.drr.ready() > 0 || !self.valve.has_room(demand.kept())) {
+        if waits && self.is_full(lane, arrival) {
             return self.refuse(&slot, Some(lane), Why::Full, predicted);
         }
+        slot.set_placed(waits);
         let most = nanos(self.classes[lane as usize].settings.max_wait);
         if let Some(wait) = predicted.filter(|wait| self.early_refusal && *wait > most) {
             return self.refuse(&slot, Some(lane), Why::Overloaded, Some(wait - most));
@@ -255,6 +261,13 @@ impl Desk {
             self.valve.give_back(demand(&slot.arrival).kept());
             return self.refuse(slot, None, Why::Full, None);
         };
+        // Who has waited keeps its place; who has not takes one now, if there is one.
+        let lane = self.lane(&slot.arrival.lane);
+        if let Some(lane) = lane.filter(|lane| !slot.is_placed() && self.is_full(*lane, &slot.arrival)) {
+            self.ended(slot, End::NeverStarted);
+            return self.refuse(slot, Some(lane), Why::Full, None);
+        }
+        slot.set_placed(true);
         let Ok(kept) = self.drr.put_back(job, now) else { return };
         self.valve.give_back(kept);
         self.count_slot(slot, |counts| counts.put_back += 1);
@@ -271,11 +284,23 @@ impl Desk {
         self.held.insert(who, scope, due.clamp(now.saturating_add(1), now.saturating_add(LONGEST_HOLD)));
     }
 
+    /// Whether the lane, or the tenant over all lanes, has as many waiting as may be.
+    fn is_full(&self, lane: u16, arrival: &Arrival) -> bool {
+        let of_lane = |most: u64| self.drr.queued(lane) >= most;
+        let of_tenant = |most: u64| {
+            let flows = self.classes.iter().filter_map(|class| class.members.get(&arrival.tenant));
+            let queued = flows.filter_map(|member| self.drr.figures(member.flow)).map(|flow| u64::from(flow.queued));
+            queued.sum::<u64>() >= most
+        };
+        self.classes[lane as usize].settings.max_queued.is_some_and(of_lane)
+            || arrival.max_queued.is_some_and(of_tenant)
+    }
+
     fn released(&mut self, scope: &Arc<str>) {
-        for _ in 0..TRIES_A_RELEASE {
-            let Some(who) = self.held.pop_of(scope) else { return };
-            self.try_again(who);
-        }
+        let tries: SmallVec<[Who; TRIES_A_RELEASE]> =
+            std::iter::from_fn(|| self.held.pop_of(scope)).take(TRIES_A_RELEASE).collect();
+        // Each goes to the head of its line: the one that has been held longest last.
+        tries.into_iter().rev().for_each(|who| self.try_again(who));
     }
 
     fn try_again(&mut self, who: Who) {

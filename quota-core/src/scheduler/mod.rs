@@ -91,6 +91,8 @@ pub struct Settings {
     pub mode: Mode,
     /// Whether the valve follows what the pool reports, from a quarter of the capacity on; otherwise the whole is open.
     pub adaptive: bool,
+    /// Whether the valve closes while no replica of a pool that reports has reported in time; otherwise it stays as it is.
+    pub close_when_stale: bool,
     /// The part of the valve that only tenants coming back from rest may use, in percent.
     pub sparse_percent: u8,
     /// Whether a request that would wait longer than its lane lets it is refused at once.
@@ -106,13 +108,14 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One lane, by weights, the whole capacity open, a twentieth for sparse flows, early refusal, a minute's memory, 60 µs a token; 65,536
+    /// One lane, by weights, the whole capacity open, held when stale, a twentieth for sparse flows, early refusal, a minute's memory, 60 µs a token; 65,536
     /// flows and 65,536 requests.
     fn default() -> Settings {
         Settings {
             lanes: vec![Lane::new("default")],
             mode: Mode::Weighted,
             adaptive: false,
+            close_when_stale: false,
             sparse_percent: 5,
             early_refusal: true,
             idle_ttl: Duration::from_secs(60),
@@ -265,12 +268,27 @@ impl Scheduler {
         }
     }
 
+    /// Whether a request would have to wait at this moment.
+    pub fn would_wait(&self, arrival: &Arrival) -> bool {
+        self.someone_waits() || !self.0.valve.has_room(arrival.kept())
+    }
+
+    /// Whether turns that were put back are held for a limit.
+    pub fn is_holding(&self) -> bool {
+        // ORDERING: relaxed, see the declaration.
+        self.0.held.load(Ordering::Relaxed) > 0
+    }
+
+    fn someone_waits(&self) -> bool {
+        // ORDERING: relaxed; whoever arrives beside this has no order with it.
+        self.0.arriving.load(Ordering::Relaxed) + self.0.ready.load(Ordering::Relaxed) > 0
+    }
+
     /// A turn at once, where the pool has room and nobody waits for it; `None` otherwise, and nothing is taken. It is
     /// charged like any other.
     pub fn enter(&self, arrival: Arrival, now: u64) -> Option<Turn> {
-        // ORDERING: relaxed; whoever arrives beside this has no order with it.
-        let waiting = self.0.arriving.load(Ordering::Relaxed) + self.0.ready.load(Ordering::Relaxed);
-        (waiting == 0 && self.0.valve.try_take(arrival.kept(), false)).then(|| self.entered(arrival, now))
+        let goes = !self.someone_waits() && self.0.valve.try_take(arrival.kept(), false);
+        goes.then(|| self.entered(arrival, now))
     }
 
     /// A turn at once, whether there is room or not: for a request that is run in any case, so that it is counted and
@@ -289,8 +307,8 @@ impl Scheduler {
     /// Tells that something was given back in these scopes: of those whose turns were put back for one of them the first
     /// two try again. Cheap while nobody is held.
     pub fn released(&self, scopes: impl IntoIterator<Item = Arc<str>>, now: u64) {
-        // ORDERING: relaxed; who is put back beside this tries again within a second by itself.
-        if self.0.held.load(Ordering::Relaxed) > 0 {
+        // Who is put back beside this tries again within a second by itself.
+        if self.is_holding() {
             self.0.send(Message::Released(scopes.into_iter().collect()), Some(now));
         }
     }

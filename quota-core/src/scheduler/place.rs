@@ -40,6 +40,8 @@ pub(super) struct Slot {
     state: AtomicU32,
     /// The job, packed; written and read by the thread that decides.
     job: AtomicU64,
+    /// 1 once it has a place among those that wait; written and read by the thread that decides.
+    placed: AtomicU32,
     /// The refusal: its kind, and the time after which a retry may help, in nanoseconds (`u64::MAX`: unknown). Written before the
     /// state says that there is one.
     why: AtomicU32,
@@ -66,6 +68,8 @@ pub enum Why {
     TimedOut,
     /// There is no such lane.
     UnknownLane,
+    /// The turn that was to be put back had ended.
+    Over,
 }
 
 /// A refusal by the queue.
@@ -85,6 +89,7 @@ impl Slot {
             arrived: now,
             state: AtomicU32::new(WAITING),
             job: AtomicU64::new(NO_JOB),
+            placed: AtomicU32::new(0),
             why: AtomicU32::new(0),
             retry_after: AtomicU64::new(u64::MAX),
             granted: AtomicU64::new(now),
@@ -110,6 +115,16 @@ impl Slot {
     pub(super) fn set_job(&self, job: JobId) {
         // ORDERING: relaxed, as in `job`.
         self.job.store(job.pack(), Ordering::Relaxed);
+    }
+
+    pub(super) fn is_placed(&self) -> bool {
+        // ORDERING: relaxed, as in `job`.
+        self.placed.load(Ordering::Relaxed) == 1
+    }
+
+    pub(super) fn set_placed(&self, placed: bool) {
+        // ORDERING: relaxed, as in `job`.
+        self.placed.store(placed.into(), Ordering::Relaxed);
     }
 
     /// Gives it its turn; `false` if whoever waited has left. The waker is not called.
@@ -160,6 +175,7 @@ impl Slot {
             why if why == Why::Full as u32 => Why::Full,
             why if why == Why::Overloaded as u32 => Why::Overloaded,
             why if why == Why::UnknownLane as u32 => Why::UnknownLane,
+            why if why == Why::Over as u32 => Why::Over,
             _ => Why::TimedOut,
         };
         // ORDERING: relaxed, see above.
@@ -188,6 +204,12 @@ impl Place {
         }
         slot.turn(GRANTED, TAKEN).then_some(())?;
         Some(Ok(Turn { core: self.core.clone(), slot: self.slot.take()? }))
+    }
+
+    /// Whether there is something to pick up, or it was.
+    pub fn is_due(&self) -> bool {
+        // ORDERING: acquire, as in `try_turn`.
+        self.slot.as_ref().is_none_or(|slot| slot.state.load(Ordering::Acquire) != WAITING)
     }
 
     /// Registers the waker that is called when there is something to pick up.
@@ -282,14 +304,17 @@ impl Turn {
     /// a second. With `whole_flow` what is behind it waits too, otherwise that goes on.
     ///
     /// # Errors
-    /// The turn, if it has ended.
-    pub fn put_back(self, scope: Arc<str>, whole_flow: bool, due: u64, now: u64) -> Result<Place, Turn> {
+    /// [`Why::Over`] if it has ended; [`Why::Full`] if it came without a wait and there is no place to wait in.
+    pub fn put_back(self, scope: Arc<str>, whole_flow: bool, due: u64, now: u64) -> Result<Place, Refused> {
         if !self.slot.wait_again() {
-            return Err(self);
+            return Err(Refused { why: Why::Over, retry_after: None });
         }
-        let place = Place { core: self.core.clone(), slot: Some(self.slot.clone()) };
-        self.core.send(Message::PutBack { slot: self.slot.clone(), scope, whole_flow, due }, Some(now));
-        Ok(place)
+        let slot = self.slot.clone();
+        self.core.send(Message::PutBack { slot: slot.clone(), scope, whole_flow, due }, Some(now));
+        match slot.known_refusal() {
+            Some(refused) => Err(refused),
+            None => Ok(Place { core: self.core.clone(), slot: Some(slot) }),
+        }
     }
 }
 

@@ -174,6 +174,9 @@ pub(super) struct Adaption {
     capacity: Capacity,
     /// The part of the capacity that is open, in millionths; `None`: all, always.
     open: Option<u64>,
+    /// Whether nothing is let in while no replica has reported in time.
+    close_when_stale: bool,
+    stale: bool,
     next: u64,
     /// Whether a request found no room since the last change.
     bound: bool,
@@ -194,11 +197,13 @@ const TOO_OLD: u64 = 5 * SECOND;
 const AT_FIRST: u64 = WHOLE / 4;
 
 impl Adaption {
-    pub(super) fn new(valve: Arc<Valve>, capacity: Capacity, adaptive: bool) -> Adaption {
+    pub(super) fn new(valve: Arc<Valve>, capacity: Capacity, adaptive: bool, close_when_stale: bool) -> Adaption {
         let mut adaption = Adaption {
             valve,
             capacity,
             open: adaptive.then_some(AT_FIRST),
+            close_when_stale,
+            stale: false,
             next: 0,
             bound: false,
             refusals: 0,
@@ -241,18 +246,24 @@ impl Adaption {
     pub(super) fn report(&mut self, load: &Load, now: u64) {
         let measured = load.replicas.iter().filter_map(|replica| replica.as_of);
         self.heard = self.heard.max(measured.max());
+        let stale = self.close_when_stale && !load.replicas.is_empty() && load.is_stale();
+        if stale != self.stale {
+            self.stale = stale;
+            self.apply();
+        }
         if now < self.next {
             return;
         }
         self.next = now + INTERVAL;
-        let fresh = load.replicas.iter().filter(|r| r.as_of.is_some_and(|at| at.saturating_add(TOO_OLD) > now));
+        let recent = |at: u64| at.saturating_add(TOO_OLD) > now;
+        let fresh = || load.fresh().filter(|replica| replica.as_of.is_some_and(recent));
         let mean = |figures: &mut dyn Iterator<Item = u64>| {
             let (sum, count) = figures.fold((0u64, 0), |(sum, count), figure| (sum.saturating_add(figure), count + 1));
             (count > 0).then(|| sum * 1000 / count)
         };
         // Per replica, in thousandths; the memory in thousandths of what there is.
-        let waiting = mean(&mut fresh.clone().filter_map(|replica| replica.waiting));
-        let memory = mean(&mut fresh.filter_map(|replica| replica.kv_used_ppm).map(|ppm| u64::from(ppm) / 1000));
+        let waiting = mean(&mut fresh().filter_map(|replica| replica.waiting));
+        let memory = mean(&mut fresh().filter_map(|replica| replica.kv_used_ppm).map(|ppm| u64::from(ppm) / 1000));
         let late = (self.late.1 > 0).then(|| self.late.0 / self.late.1);
         let factor = self.factor(waiting, memory.map(|memory| memory / 1000), late);
         (self.bound, self.refusals, self.late) = (false, 0, (0, 0));
@@ -280,6 +291,9 @@ impl Adaption {
     fn apply(&mut self) {
         let open = u128::from(self.open.unwrap_or(WHOLE));
         let part = |whole: u64| (u128::from(whole) * open / u128::from(WHOLE)) as u64;
+        if self.stale {
+            return self.valve.set(Capacity { requests: 0, kept: Some(0), replicas: 0 });
+        }
         let least = self.capacity.replicas.min(self.capacity.requests);
         self.valve.set(Capacity {
             requests: part(self.capacity.requests).max(least),
@@ -302,7 +316,7 @@ mod tests {
     fn adaption(requests: u64) -> (Arc<Valve>, Adaption) {
         let capacity = Capacity { requests, kept: Some(1_000_000), replicas: 2 };
         let valve = Arc::new(Valve::new(capacity, 5));
-        (valve.clone(), Adaption::new(valve, capacity, true))
+        (valve.clone(), Adaption::new(valve, capacity, true, false))
     }
 
     #[test]

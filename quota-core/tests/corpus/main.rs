@@ -7,6 +7,7 @@ mod calendar;
 mod config;
 mod estimate;
 mod keys;
+mod metrics;
 mod price;
 mod queue;
 mod respond;
@@ -22,7 +23,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 715;
+const COUNT: usize = 786;
 
 type Runner = fn(&Value) -> Result<(), String>;
 
@@ -31,6 +32,7 @@ const RUNNERS: &[(&str, Runner)] = &[
     ("config", config::run),
     ("estimate", estimate::run),
     ("keys", keys::run),
+    ("metrics", metrics::run),
     ("price", price::run),
     ("queue", queue::run),
     ("respond", respond::run),

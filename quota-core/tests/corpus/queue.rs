@@ -91,7 +91,7 @@ impl Run {
                 let scope: Arc<str> = step["scope"].as_str().unwrap_or_default().into();
                 let due = step["due_ms"].as_u64().map_or(u64::MAX, |due| due * MILLISECOND);
                 let whole_flow = step["whole_flow"].as_bool().unwrap_or(true);
-                let place = turn.put_back(scope, whole_flow, due, now).map_err(|_| "it has ended")?;
+                let place = turn.put_back(scope, whole_flow, due, now).map_err(|why| why.to_string())?;
                 self.places.insert(0, (id, place));
             }
             Some("release") => self.scheduler.released([step["scope"].as_str().unwrap_or_default().into()], now),
@@ -147,5 +147,6 @@ fn named(why: Why) -> &'static str {
         Why::Overloaded => "model_pool_overloaded",
         Why::TimedOut => "queue_timeout",
         Why::UnknownLane => "unknown_lane",
+        Why::Over => "over",
     }
 }

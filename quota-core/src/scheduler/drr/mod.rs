@@ -29,7 +29,7 @@ use super::pace::{BusyTime, Pace};
 use super::work::Tokens;
 
 /// The largest weight of a flow or of a lane.
-pub const MAX_WEIGHT: u32 = 10_000;
+pub const MAX_WEIGHT: u32 = 1_000_000;
 
 /// The most lanes.
 pub const MAX_LANES: usize = 256;
