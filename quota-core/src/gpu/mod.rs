@@ -7,6 +7,7 @@
 //! | declare what a pool holds | [`FixedPool`] |
 //! | read what an engine's server tells | [`Dialect::read`] |
 //! | keep the newest of each replica | [`Reported`], a backend that pollers and hosts write to |
+//! | try something without a GPU | [`SimulatedPool`](simulated::SimulatedPool), or its model alone: [`simulated::Simulator`] |
 //! | tell an engine whose turn it is | [`Dialect::priority`] |
 //!
 //! ```
@@ -31,6 +32,7 @@ mod figures;
 mod fixed;
 mod hint;
 mod reported;
+pub mod simulated;
 
 pub use dialect::{Dialect, Read, Unreadable};
 pub use fixed::FixedPool;
@@ -38,8 +40,6 @@ pub use hint::PriorityHint;
 pub use reported::Reported;
 
 use crate::time::Now;
-
-pub mod simulated;
 
 /// How full a pool is; one of the five seams. The valve in front of the pool is its only reader.
 pub trait GpuBackend: Send + Sync + 'static {

@@ -222,6 +222,7 @@ impl Replica {
             max_running: Some(shape.max_running),
             preemptions: Some(self.preemptions),
             as_of: Some(now),
+            stale: false,
         }
     }
 
