@@ -23,7 +23,7 @@ impl Expect {
 
     /// What the next answer is expected to be, no longer than declared.
     pub fn expected(&mut self, tenant: usize, declared: u64) -> u64 {
-        let factor = self.noise.as_mut().map_or(1.0, |dice| if dice.roll() % 2 == 0 { 0.3 } else { 3.0 });
+        let factor = self.noise.as_mut().map_or(1.0, |dice| if dice.roll().is_multiple_of(2) { 0.3 } else { 3.0 });
         ((self.means[tenant] * factor) as u64).clamp(1, declared.max(1))
     }
 

@@ -112,7 +112,7 @@ fn runs(lab: &Lab, name: &str) {
     for contender in baselines.into_iter().chain(ours) {
         let run = lab.run(name, contender, &setup);
         println!(
-            "{:<22}{:>10}{:>7.3}{:>7.3}{:>18}{:>9.0}{:>9.0}{:>8}{:>8}{:>16}{:>9.2}{:>8}{:>8.2}",
+            "{:<22}{:>10}{:>7.3}{:>7.3}{:>18}{:>9.0}{:>9.0}{:>8}{:>8}{:>16}{:>9.2}{:>8}{:>8.2}{:>7}",
             run.name,
             table::thousands(run.difference),
             run.jain,
@@ -126,6 +126,7 @@ fn runs(lab: &Lab, name: &str) {
             run.engine_wait(),
             run.preemptions,
             run.visits_per_pick(),
+            run.widths.last().copied().unwrap_or(0),
         );
     }
 }

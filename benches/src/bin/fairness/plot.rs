@@ -35,12 +35,10 @@ impl Picture {
         while exponent <= range.1 {
             let y = picture.y(10f64.powf(exponent));
             let value = 10f64.powf(exponent);
-            let label = if value >= 1e6 {
-                format!("{} M{unit}", value / 1e6)
-            } else if value >= 1e3 {
-                format!("{} k{unit}", value / 1e3)
-            } else {
-                format!("{value} {unit}")
+            let label = match unit {
+                "" if value >= 1e6 => format!("{} M", value / 1e6),
+                "" if value >= 1e3 => format!("{} k", value / 1e3),
+                unit => format!("{value} {unit}"),
             };
             let _ = writeln!(
                 picture.text,
@@ -83,7 +81,7 @@ impl Picture {
 /// The largest drift between two queued tenants over time, a line for each rule.
 pub fn difference(file: &Path, runs: &[&Outcome]) -> std::io::Result<()> {
     let load = runs.first().map_or("", |run| run.load.as_str());
-    let mut picture = Picture::new(&format!("{load}: difference between queued tenants, work"), "", (3.0, 7.0));
+    let mut picture = Picture::new(&format!("{load}: difference between queued tenants, work"), "", (3.0, 7.3));
     let until = runs.iter().map(|run| run.until).max().unwrap_or(1) as f64;
     let x = |at: u64| LEFT + at as f64 / until * (WIDTH - LEFT - RIGHT);
     for minute in 0..=(until / 60e9) as u64 {
@@ -117,8 +115,10 @@ pub fn first_tokens(file: &Path, runs: &[&Outcome]) -> std::io::Result<()> {
     let title = format!("{}: time to first token by tenant, median to 99th percentile", first.load);
     let mut picture = Picture::new(&title, "s", (-2.0, 3.0));
     let step = (WIDTH - LEFT - RIGHT) / first.tenants.len() as f64;
-    for (tenant, name) in first.tenants.iter().enumerate() {
-        let middle = LEFT + (tenant as f64 + 0.5) * step;
+    let mut tenants: Vec<(usize, &String)> = first.tenants.iter().enumerate().collect();
+    tenants.sort_by_key(|(_, name)| *name);
+    for (column, (tenant, name)) in tenants.into_iter().enumerate() {
+        let middle = LEFT + (column as f64 + 0.5) * step;
         let _ = writeln!(
             picture.text,
             "<text x=\"{middle:.1}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{name}</text>",

@@ -65,7 +65,7 @@ impl Valve {
         let estimate = Valve::estimate(ask);
         self.tokens += estimate;
         self.inside.insert(ask.id, (estimate, ask.input));
-        self.open &= self.inside.len() as u64 + 1 <= self.width.requests;
+        self.open &= (self.inside.len() as u64) < self.width.requests;
     }
 
     /// Its answer is longer than was thought.

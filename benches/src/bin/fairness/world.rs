@@ -383,10 +383,10 @@ impl World<'_> {
         let received: Vec<f64> = service.iter().zip(&self.weights).map(|(s, w)| *s as f64 / *w as f64).collect();
         let apart = self.pairs.look(&received, &streaks);
         self.windows.look(now, service, &self.weights, &streaks);
-        if now % (SECOND / 4) == 0 {
+        if now.is_multiple_of(SECOND / 4) {
             self.outcome.apart.push((now, apart));
         }
-        if now % SECOND == 0 {
+        if now.is_multiple_of(SECOND) {
             self.outcome.timeline.push(service.clone());
             self.outcome.widths.push(self.rule.width());
             if now > 0 {

@@ -84,7 +84,7 @@ fn every_token_comes_out_once_in_spite_of_preemption() {
     for reserve_in_full in [false, true] {
         let mut pool = Simulator::new(Shape { reserve_in_full, ..tight() });
         let (mut dice, mut events, mut asked) = (Dice(101), Vec::new(), BTreeMap::new());
-        for id in 0..2000 {
+        for id in 0..600 {
             let (input, output) = (1 + dice.roll(900), 1 + dice.roll(700));
             let now = id * 40 * MS;
             pool.advance(now, &mut |event| events.push(event));

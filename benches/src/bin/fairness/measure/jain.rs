@@ -42,7 +42,7 @@ const WINDOW: u64 = 10 * SECOND;
 impl Windows {
     /// Looks at all tenants: what each has received, its weight, and the number of its streak of being queued, where it is.
     pub fn look(&mut self, now: u64, service: &[u64], weights: &[u64], streaks: &[Option<u64>]) {
-        if now % WINDOW != 0 {
+        if !now.is_multiple_of(WINDOW) {
             return;
         }
         let stayed = |tenant: &usize| {

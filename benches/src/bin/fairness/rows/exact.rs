@@ -39,7 +39,7 @@ fn history(seed: u64) -> (bool, u64, u64) {
         let tenant = (dice.roll() % tenants as u64) as usize;
         let tokens = Tokens::new(dice.roll() % 5000, dice.roll() % 500, dice.roll() % 2000);
         let expected = Tokens { output: (dice.roll() % 2000) as u32, ..tokens };
-        let demand = Demand { tokens: expected, rates, reports_progress: dice.roll() % 2 == 0 };
+        let demand = Demand { tokens: expected, rates, reports_progress: dice.roll().is_multiple_of(2) };
         // At the bound of jobs it is refused, which charges nothing.
         let _ = drr.enqueue(flows[tenant], (tenant, tokens), demand, now);
         drr.expire(now, |_| {});
@@ -126,7 +126,7 @@ fn threads(seed: u64) -> (bool, u64, u64) {
         for now in 0..20_000 {
             let tenant = (dice.roll() % tenants as u64) as usize;
             let arrival = Arrival {
-                reports_progress: dice.roll() % 2 == 0,
+                reports_progress: dice.roll().is_multiple_of(2),
                 rates: rates(Prices::COST),
                 ..Arrival::new(names[tenant].clone(), "default", Tokens::new(dice.roll() % 3000, 0, dice.roll() % 900))
             };
@@ -134,7 +134,7 @@ fn threads(seed: u64) -> (bool, u64, u64) {
                 places.push((place, tenant));
             }
             // One in eight leaves while it waits, or with a turn that it has not picked up.
-            if dice.roll() % 8 == 0 && !places.is_empty() {
+            if dice.roll().is_multiple_of(8) && !places.is_empty() {
                 let place = (dice.roll() % places.len() as u64) as usize;
                 drop(places.swap_remove(place));
             }
@@ -198,7 +198,7 @@ fn end(turn: Turn, tenant: usize, dice: &mut Dice, now: u64, shared: &Mutex<Vec<
     let Arrival { tokens, rates, reports_progress, .. } = *turn.arrival();
     // Progress in any order; the highest counts.
     let told = [dice.roll() % 900, dice.roll() % 900];
-    let told = if dice.roll() % 2 == 0 { told } else { [0, 0] };
+    let told = if dice.roll().is_multiple_of(2) { told } else { [0, 0] };
     told.iter().for_each(|out| turn.progress(*out));
     let seen = Tokens { output: told[0].max(told[1]) as u32, ..tokens }.work(&rates);
     let charged = Demand { tokens, rates, reports_progress }.charge().max(seen);

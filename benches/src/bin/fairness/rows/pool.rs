@@ -4,7 +4,7 @@ use crate::baseline::Baseline;
 use crate::contender::Contender;
 use crate::lab::{LOADS, Lab};
 use crate::load::SECOND;
-use crate::table::{Line, anchor, goal};
+use crate::table::{Line, anchor, goal, pair};
 use crate::valve::Width;
 use crate::world::Setup;
 
@@ -47,8 +47,19 @@ pub fn adaptive(lab: &Lab) -> Vec<Line> {
         lines.push(goal(14, format!("{name}: light p50"), format!("{p50:.2} s"), "<= 1.0 s", p50 <= 1.0));
     }
     lines.push(oversized(lab, &setup));
+    lines.push(replica_lost(lab, &setup));
     lines.push(anchor(14, "  AIMD every 50 ms", "not run", "0.93"));
     lines
+}
+
+/// One of four replicas is lost from 200 s to 400 s, with what is in it; what the light tenants wait meanwhile.
+fn replica_lost(lab: &Lab, setup: &Setup) -> Line {
+    let setup = Setup { changes: vec![(200 * SECOND, Some(1)), (400 * SECOND, None)], ..setup.clone() };
+    let run = lab.run("hog", Contender::OURS, &setup);
+    let waits = run.ttft_between(&lab.load("hog").lights(), 200 * SECOND, 400 * SECOND);
+    let at = |second: usize| run.widths.get(second).copied().unwrap_or(0);
+    let what = format!("  hog, a replica lost: {} -> {} -> {} requests, light meanwhile", at(199), at(201), at(401));
+    anchor(14, what, pair(waits), "-")
 }
 
 /// A valve that starts four times too wide: ten seconds after it is first cut it has to be at most a quarter above the size
