@@ -206,6 +206,8 @@ pub enum Baseline {
     DrrInput,
     /// Deficit round robin on the estimate, never corrected.
     DrrUnsettled,
+    /// The same on the 95th percentile of a tenant's answers, corrected at completion.
+    DrrPercentile,
     /// The least attained service, charged at completion (llm-d's rule).
     Las,
     /// Virtual token counter, with lift.
@@ -216,13 +218,14 @@ pub enum Baseline {
 
 impl Baseline {
     /// All of them.
-    pub const ALL: [Baseline; 9] = [
+    pub const ALL: [Baseline; 10] = [
         Baseline::Fcfs,
         Baseline::Rpm(60),
         Baseline::Rpm(180),
         Baseline::Wrr,
         Baseline::DrrInput,
         Baseline::DrrUnsettled,
+        Baseline::DrrPercentile,
         Baseline::Las,
         Baseline::Vtc,
         Baseline::VtcUnlifted,
@@ -236,6 +239,7 @@ impl Baseline {
             Baseline::Wrr => "WRR by request".into(),
             Baseline::DrrInput => "DRR input only".into(),
             Baseline::DrrUnsettled => "DRR unsettled".into(),
+            Baseline::DrrPercentile => "DRR on 95th percentile".into(),
             Baseline::Las => "LAS at completion".into(),
             Baseline::Vtc => "VTC".into(),
             Baseline::VtcUnlifted => "VTC without lift".into(),
@@ -253,6 +257,7 @@ impl Baseline {
             Baseline::Wrr => behind(Wrr::default(), width, max_wait),
             Baseline::DrrInput => behind(Drr::on_input(), width, max_wait),
             Baseline::DrrUnsettled => behind(Drr::on_estimates(prices), width, max_wait),
+            Baseline::DrrPercentile => behind(Drr::on_percentile(prices), width, max_wait),
             Baseline::Las => behind(Las::new(prices), width, max_wait),
             Baseline::Vtc => behind(Vtc::new(prices, true), width, max_wait),
             Baseline::VtcUnlifted => behind(Vtc::new(prices, false), width, max_wait),

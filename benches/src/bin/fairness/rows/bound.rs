@@ -46,3 +46,37 @@ pub fn bound(lab: &Lab) -> Vec<Line> {
     let what = format!("difference over the bound, {} runs, most: {}", bounds.len(), worst.0);
     vec![goal(16, what, format!("{:.2}", worst.1), "<= 1", worst.1 <= 1.0 && !bounds.is_empty())]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::baseline::Baseline;
+    use crate::load::{Folder, three_hogs};
+
+    #[test]
+    fn the_bound_holds_and_nothing_idles() {
+        let lab = Lab::new(Folder::find(101));
+        for seed in 0..3 {
+            let setup = Setup { noise: seed == 1, progress: seed != 2, ..Setup::plain(seed) };
+            lab.play(&anything(seed), Contender::OURS, &setup);
+        }
+        lab.play(&three_hogs(40, 101), Contender::OURS, &Setup::plain(101));
+        assert!(lab.bounds().iter().all(|(_, part)| (0.0..=1.0).contains(part)), "{:?}", lab.bounds());
+        assert_eq!((lab.bounds().len(), lab.idled()), (4, 0));
+    }
+
+    #[test]
+    fn a_run_is_the_same_each_time_and_serves_all_that_it_says() {
+        let lab = Lab::new(Folder::find(101));
+        let load = three_hogs(20, 202);
+        for contender in [Contender::OURS.expiring().refusing(), Contender::baseline(Baseline::Vtc).expiring()] {
+            let [first, second] = [0, 1].map(|_| lab.play(&load, contender, &Setup::plain(303)));
+            assert_eq!((&first.service, &first.engine_waits), (&second.service, &second.engine_waits));
+            // What was completed was served, and what was served beyond it was begun.
+            let prices = Setup::plain(303).prices;
+            let finished: u64 = first.records.iter().filter_map(|r| Some(prices.work(r.input, r.finished?.1))).sum();
+            let served: u64 = first.service.iter().sum();
+            assert!(finished > 0 && finished <= served, "{finished} of {served}");
+        }
+    }
+}

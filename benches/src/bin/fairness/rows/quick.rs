@@ -33,12 +33,15 @@ pub fn decode_bomb_untold(lab: &Lab) -> Vec<Line> {
     let (lights, demand) = (load.lights(), load.demand(setup.prices.input, setup.prices.output));
     let ours = lab.run("decode_bomb", Contender::OURS, &setup);
     let (jsat, (p50, _)) = (ours.jsat(&demand), ours.ttft(&lights));
-    let unsettled = lab.run("decode_bomb", Contender::baseline(Baseline::DrrUnsettled), &setup);
-    let figure = format!("{:.3}, {:.2} s", unsettled.jsat(&demand), unsettled.ttft(&lights).0);
+    let other = |baseline| {
+        let run = lab.run("decode_bomb", Contender::baseline(baseline), &setup);
+        format!("{:.3}, {:.2} s", run.jsat(&demand), run.ttft(&lights).0)
+    };
     vec![
         goal(5, "decode bomb, no progress told: jsat", format!("{jsat:.4}"), ">= 0.998", jsat >= 0.998),
         goal(5, "decode bomb, no progress told: light p50", format!("{p50:.2} s"), "<= 0.5 s", p50 <= 0.5),
-        anchor(5, "  DRR unsettled (was: DRR on the 95th percentile)", figure, "0.960, 1.45 s"),
+        anchor(5, "  DRR on 95th percentile", other(Baseline::DrrPercentile), "0.960, 1.45 s"),
+        anchor(5, "  VTC", other(Baseline::Vtc), "-"),
     ]
 }
 
