@@ -235,14 +235,12 @@ impl Page {
     }
 
     fn waiting(&mut self, snapshot: &Snapshot) {
-        for (name, label, queues) in [
-            ("quota_waiting", "tenant", &snapshot.waiting_tenants),
-            ("quota_lane_waiting", "lane", &snapshot.waiting_lanes),
-        ] {
-            let points = queues.iter().map(|(key, wait)| (vec![(label, key.to_string())], Value::Count(wait.count())));
+        let (tenants, lanes) = (snapshot.waiting_tenants(), snapshot.waiting_lanes());
+        for (name, label, queues) in [("quota_waiting", "tenant", &tenants), ("quota_lane_waiting", "lane", &lanes)] {
+            let points = queues.iter().map(|(key, wait)| (vec![(label, key.to_string())], Value::Count(*wait)));
             self.add(name, "Requests that wait", MetricType::Gauge, points.collect());
         }
-        let all = snapshot.waiting_lanes.values().map(|wait| wait.count()).sum();
+        let all = lanes.values().sum();
         let points = vec![(Labels::new(), Value::Count(all))];
         self.add("quota_global_waiting", "Requests that wait", MetricType::Gauge, points);
     }

@@ -62,6 +62,7 @@ reasons! {
     ConcurrencyExceeded "concurrency_exceeded" 429 Soon "All slots for requests in flight are taken.";
     StreamsExceeded "streams_exceeded" 429 Soon "All slots for open streams are taken.";
     QueueFull "queue_full" 429 Soon "The tenant's queue is full.";
+    QueuedBehind "queued_behind" 429 Soon "Requests of the tenant that came before wait for its limits.";
     QueueTimeout "queue_timeout" 503 Soon "The request has waited in its lane as long as it may.";
     ModelPoolOverloaded "model_pool_overloaded" 503 Soon "The model's pool has no room for the request, or would not have in time.";
     ContextLengthExceeded "context_length_exceeded" 400 No "Input and output together are longer than the context allowed.";

@@ -127,7 +127,7 @@ fn global(snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
     line.tallies.extend(snapshot.models.values().chain([&snapshot.strangers]).cloned());
     open.iter().for_each(|record| line.kept.add(record));
     let mut value = line.to_json();
-    value["waiting"] = json!(snapshot.waiting_lanes.values().map(|wait| wait.count()).sum::<u64>());
+    value["waiting"] = json!(snapshot.waiting_lanes().values().sum::<u64>());
     value
 }
 
@@ -152,13 +152,14 @@ fn by(
         let terms = &record.claim.terms;
         lines.entry(key(&terms.principal.tenant().into(), &terms.group)).or_default().kept.add(record);
     }
+    let waiting = snapshot.waiting_tenants();
     ordered(lines, |key, value| {
         for (label, name) in labels.iter().zip([&key.0, &key.1]).filter(|(label, _)| !label.is_empty()) {
             value[*label] = json!(name);
         }
         if let Some(tenant) = plan.tenants.get(&key.0).filter(|_| labels[0] == "tenant") {
             value["plan"] = json!(tenant.plan);
-            value["waiting"] = json!(snapshot.waiting_tenants.get(&key.0).map_or(0, |wait| wait.count()));
+            value["waiting"] = json!(waiting.get(&key.0).copied().unwrap_or(0));
         }
     })
 }
@@ -171,9 +172,10 @@ fn lanes(plan: &Plan, snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
     for record in open {
         lines.entry(record.claim.terms.lane.clone()).or_default().kept.add(record);
     }
+    let waiting = snapshot.waiting_lanes();
     ordered(lines, |lane, value| {
         value["lane"] = json!(lane);
-        value["waiting"] = json!(snapshot.waiting_lanes.get(lane).map_or(0, |wait| wait.count()));
+        value["waiting"] = json!(waiting.get(lane).copied().unwrap_or(0));
         if let Some(lane) = plan.lanes.get(lane) {
             value["weight"] = json!(lane.weight);
             value["max_queue"] = json!(lane.max_queue);

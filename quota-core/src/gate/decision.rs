@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::tally::Place;
 use crate::reason::Reason;
 use crate::refusal::Refusal;
+use crate::scheduler::Place;
 
 /// The gate's answer. `L` is a [`Lease`](crate::Lease) from `admit`, an [`Offer`] from `preview`.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub struct Degradation {
     pub lane: Arc<str>,
 }
 
-/// A request that may wait. It has a place in its tenant's queue until this is dropped.
+/// A request that may wait. It has a place in its tenant's queue until this is dropped; [`Gate::wait`](crate::Gate::wait) makes a future of it.
 #[derive(Debug)]
 pub struct Queued {
     /// The lane to wait in.
@@ -89,8 +89,10 @@ pub struct Queued {
     pub max_wait: Duration,
     /// What had no room, and when it will.
     pub refusal: Box<Refusal>,
+    /// The pool that it waits for; empty where nothing but its own limits keeps it out.
+    pub pool: Arc<str>,
     /// `None` in a preview.
-    pub(super) _place: Option<Place>,
+    pub(super) place: Option<Place>,
 }
 
 /// What `preview` found that `admit` would hold.

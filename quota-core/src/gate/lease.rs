@@ -4,12 +4,15 @@
 //! anything back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::decision::Degradation;
 use super::{Handle, Shared};
 use crate::lease::{Cause, Claim, End, EndError, LeaseId, Receipt, Record};
 use crate::policy::plan::UpstreamFailure;
 use crate::policy::price::Price;
 use crate::refusal::Refusal;
+use crate::scheduler::Turn;
 use crate::store::{Extended, Memory, Name, Store};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::Now;
@@ -35,8 +38,13 @@ pub struct Lease<S: Store = Memory> {
     /// Whether this handle was the first on the lease. One that a repeated request found later does not end it when
     /// dropped: somebody else is running the request.
     owner: bool,
+    /// Its turn in the pool, where it needed one.
+    turn: Option<Arc<Turn>>,
+    degradation: Option<Degradation>,
     /// Output tokens that were agreed or last extended to. Raised by the holder of the handle.
     covered: AtomicU64,
+    /// Output tokens that the queue was told of. Raised by the holder of the handle.
+    told: AtomicU64,
     /// 1 once the lease is known to have ended. Set by the answer to an ending, read when the handle is dropped.
     ended: AtomicU32,
 }
@@ -51,12 +59,21 @@ impl<S: Store> std::fmt::Debug for Lease<S> {
 }
 
 impl<S: Store> Lease<S> {
-    pub(super) fn new(gate: Arc<Handle<S>>, record: &Record, owner: bool) -> Lease<S> {
+    pub(super) fn new(
+        gate: Arc<Handle<S>>,
+        record: &Record,
+        owner: bool,
+        turn: Option<Arc<Turn>>,
+        degradation: Option<Degradation>,
+    ) -> Lease<S> {
         Lease {
             gate,
             claim: record.claim.clone(),
             owner,
+            turn,
+            degradation,
             covered: AtomicU64::new(record.claim.terms.output_ceiling),
+            told: AtomicU64::new(0),
             ended: AtomicU32::new(0),
         }
     }
@@ -104,6 +121,42 @@ impl<S: Store> Lease<S> {
     /// repeat; the request is run by its holder, and only its drop ends the lease.
     pub fn is_repeat(&self) -> bool {
         !self.owner
+    }
+
+    /// In which lesser form it must run; `None` as asked.
+    pub fn degradation(&self) -> Option<&Degradation> {
+        self.degradation.as_ref()
+    }
+
+    /// The place of its lane among the policy's, 0 the first: what an engine with a queue of its own is told, see
+    /// [`gpu::Dialect::priority`](crate::gpu::Dialect::priority).
+    pub fn rank(&self) -> u8 {
+        self.shared().wired(|wiring| wiring.plan.lanes.get(&self.claim.terms.lane).map_or(0, |lane| lane.rank))
+    }
+
+    /// How long it waited for its turn; zero where it needed none.
+    pub fn waited(&self) -> Duration {
+        self.turn.as_ref().map_or(Duration::ZERO, |turn| turn.waited())
+    }
+
+    /// Tells the queue how far the answer is, in output tokens: from the first on, now and then. Work is charged as it comes,
+    /// and how long the first token took says how full the pool is. A [`StreamMeter`](crate::StreamMeter) does this by itself.
+    pub fn progress(&self, output_tokens: u64) {
+        if let Some(turn) = self.turn.as_ref().filter(|_| output_tokens > 0) {
+            // ORDERING: relaxed; a hint by itself, and who tells it twice tells the same.
+            if self.told.fetch_max(output_tokens, Ordering::Relaxed) == 0 {
+                turn.first_token(self.now().mono);
+            }
+            turn.progress(output_tokens);
+        }
+    }
+
+    /// Tells that the pool itself refused the request for lack of room (429, 503), so that less is let in. The lease has
+    /// still to be ended.
+    pub fn pool_refused(&self) {
+        if let Some(turn) = &self.turn {
+            turn.pool_refused();
+        }
     }
 
     /// Limits whose soft amount is passed with this request: scope and name.
@@ -315,6 +368,10 @@ impl<S: Store> Lease<S> {
 impl<S: Store> Drop for Lease<S> {
     fn drop(&mut self) {
         self.abandon(None);
+        if self.turn.is_some() {
+            // It has been removed by the ending, unless that came before it was put there.
+            self.shared().turns.pin().remove(&self.claim.id);
+        }
     }
 }
 

@@ -9,8 +9,9 @@ mod identity;
 mod keyring;
 mod keys;
 mod lease;
+mod pools;
 mod prepare;
-mod pressure;
+mod queue;
 mod storm;
 mod stream;
 mod tally;
@@ -18,7 +19,7 @@ mod verdict;
 mod view;
 mod wiring;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use smallvec::SmallVec;
 
@@ -28,20 +29,25 @@ pub use self::freeze::{Freeze, Target};
 pub use self::keyring::MAX_KEYS;
 pub use self::keys::{Issued, KeyError, KeySpec, KeyState, KeyView};
 pub use self::lease::Lease;
-use self::prepare::{Prepared, refusal};
+pub use self::pools::{DEFAULT_MAX_RUNNING, PoolFigures};
+use self::prepare::refusal;
+pub use self::queue::Ticket;
+use self::queue::{Entrance, LinedUp, Ready, Seat, unqueued};
 pub use self::stream::StreamMeter;
 pub use self::tally::{Counter, Tally};
 pub use self::view::Snapshot;
 use self::wiring::{Tallies, Wiring};
 use crate::estimate::{Estimator, Standard};
+use crate::gpu::GpuBackend;
 use crate::journal::{Entry, Event, Journal, Ring};
-use crate::lease::{Claim, EndError, Receipt, Record, State};
+use crate::lease::{Claim, EndError, LeaseId, Receipt, Record, State};
 use crate::policy::Policy;
 use crate::policy::plan::UpstreamFailure;
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::refusal::{Refusal, Wait};
 use crate::request::Request;
+use crate::scheduler::Turn;
 use crate::store::{Ended, Lacks, Memory, Name, Reserved, Store, Swept};
 use crate::sync::ArcCell;
 use crate::time::{Clock, Now, Period, SystemClock};
@@ -63,6 +69,13 @@ struct Refused {
     lane: Arc<str>,
 }
 
+impl Refused {
+    fn of(question: &verdict::Question<'_>, refusal: Box<Refusal>) -> Refused {
+        let tally = question.roster(question.asked).tally.clone();
+        Refused { refusal, tally, lane: question.lane().clone(), input: question.input() }
+    }
+}
+
 /// What leases keep alive; one a clone of the gate.
 struct Handle<S: Store> {
     shared: Arc<Shared<S>>,
@@ -79,6 +92,10 @@ struct Shared<S: Store> {
     frozen: ArcCell<freeze::Frozen>,
     storms: storm::Storms,
     alerts: alert::Alerts,
+    /// How full pools are, by name.
+    backends: pools::Backends,
+    /// The turns of open leases that have one. The handle on the lease owns it.
+    turns: papaya::HashMap<LeaseId, Weak<Turn>, ahash::RandomState>,
 }
 
 impl<S: Store> Clone for Gate<S> {
@@ -102,6 +119,7 @@ pub struct GateBuilder<S: Store> {
     journal: Arc<dyn Journal>,
     estimator: Arc<dyn Estimator>,
     clock: Arc<dyn Clock>,
+    backends: pools::Backends,
 }
 
 impl Gate<Memory> {
@@ -118,6 +136,7 @@ impl Gate<Memory> {
             journal: Arc::new(Ring::default()),
             estimator: Arc::new(Standard),
             clock: Arc::new(SystemClock::new()),
+            backends: pools::Backends::new(),
         }
     }
 }
@@ -125,8 +144,8 @@ impl Gate<Memory> {
 impl<S: Store> GateBuilder<S> {
     /// Keeps accounts and leases in another store.
     pub fn store<T: Store>(self, store: T) -> GateBuilder<T> {
-        let GateBuilder { policy, journal, estimator, clock, .. } = self;
-        GateBuilder { policy, store: Box::new(move || store), journal, estimator, clock }
+        let GateBuilder { policy, journal, estimator, clock, backends, .. } = self;
+        GateBuilder { policy, store: Box::new(move || store), journal, estimator, clock, backends }
     }
 
     /// Writes the journal elsewhere.
@@ -147,11 +166,21 @@ impl<S: Store> GateBuilder<S> {
         self
     }
 
+    /// Puts a valve in front of a pool: requests for models that name it in the policy need a turn, and wait for it where the
+    /// pool is full. What is full is what the backend says that the pool takes; where it measures, the valve begins with a
+    /// quarter of that and follows. A second backend for a pool takes the place of the first.
+    ///
+    /// A pool without a backend takes whatever its tenants' limits allow.
+    pub fn pool(mut self, name: impl Into<Arc<str>>, backend: impl GpuBackend) -> Self {
+        self.backends.insert(name.into(), Arc::new(backend));
+        self
+    }
+
     /// The gate.
     pub fn build(self) -> Gate<S> {
         let now = self.clock.now();
         let digest: Arc<str> = self.policy.digest().into();
-        let wiring = Wiring::new(self.policy.plan().clone(), digest.clone(), None);
+        let wiring = Wiring::new(self.policy.plan().clone(), digest.clone(), &self.backends, None, now);
         self.journal.append(Event::Loaded(digest), now);
         let shared = Shared {
             store: (self.store)(),
@@ -164,6 +193,8 @@ impl<S: Store> GateBuilder<S> {
             frozen: ArcCell::empty(),
             storms: storm::Storms::new(),
             alerts: alert::Alerts::default(),
+            backends: self.backends,
+            turns: papaya::HashMap::default(),
         };
         Gate(Arc::new(Handle { shared: Arc::new(shared) }))
     }
@@ -180,35 +211,43 @@ impl<S: Store> Gate<S> {
     /// A request id that has an open lease of the same principal gives that lease again and takes nothing.
     /// Cost on the memory store: no lock and no I/O; linear in the limits and in the text to estimate.
     pub fn admit<'a>(&'a self, who: &'a Principal, request: &'a Request) -> S::Answer<'a, Decision<Lease<S>>> {
-        self.decide(who, request, None)
+        self.decide(who, request, self.shared().clock.now())
     }
 
-    /// Decides again about a request that was told to wait. Told to wait once more in the same lane, it keeps its place,
-    /// and nothing is counted or journaled; otherwise it gives the place up.
+    /// Decides again about a request that was told to wait. As long as its turn has not come it is told to wait once more,
+    /// keeps its place, and nothing is counted or journaled. [`wait`](Gate::wait) is the same as a future.
     pub fn admit_again<'a>(
         &'a self,
         queued: Queued,
         who: &'a Principal,
         request: &'a Request,
     ) -> S::Answer<'a, Decision<Lease<S>>> {
-        self.decide(who, request, queued._place)
-    }
-
-    fn decide<'a>(
-        &'a self,
-        who: &'a Principal,
-        request: &'a Request,
-        place: Option<tally::Place>,
-    ) -> S::Answer<'a, Decision<Lease<S>>> {
         let shared = self.shared();
         let now = shared.clock.now();
-        // Whoever waits was told to, and is not early.
-        let early = if place.is_none() { shared.storms.early(who, request, now) } else { None };
-        let Some(wait) = early else { return self.decide_now(who, request, place, now) };
+        let Queued { lane, max_wait, refusal, pool, place: Some(mut place) } = queued else {
+            return self.decide(who, request, now);
+        };
+        // What the time alone brings about may not have been looked at yet.
+        let waits_in = shared.wired(|wiring| wiring.pools.get(Some(&pool)).clone());
+        if waits_in.scheduler.next_due().is_some_and(|due| due <= now.mono) {
+            waits_in.scheduler.tick(now.mono);
+        }
+        match place.try_turn() {
+            None => S::ready(Decision::Queue(Queued { lane, max_wait, refusal, pool, place: Some(place) })),
+            Some(Ok(turn)) => self.decide_now(who, request, Some(turn), now),
+            Some(Err(refused)) => S::ready(shared.reject(unqueued(refused, *refusal, &lane, &pool), now)),
+        }
+    }
+
+    fn decide<'a>(&'a self, who: &'a Principal, request: &'a Request, now: Now) -> S::Answer<'a, Decision<Lease<S>>> {
+        let shared = self.shared();
+        let Some(wait) = shared.storms.early(who, request, now) else {
+            return self.decide_now(who, request, None, now);
+        };
         let Some(id) = &request.id else { return S::ready(shared.stormy(who, request, wait, now)) };
         // A repeat of a request whose lease is open is no storm: it has to find its lease.
         S::chain(shared.store.find(Name::Request(id.clone()), |record| record), move |record| match record {
-            Some(record) if record.is_open() => self.decide_now(who, request, place, now),
+            Some(record) if record.is_open() => self.decide_now(who, request, None, now),
             _ => S::ready(shared.stormy(who, request, wait, now)),
         })
     }
@@ -217,19 +256,66 @@ impl<S: Store> Gate<S> {
         &'a self,
         who: &'a Principal,
         request: &'a Request,
-        place: Option<tally::Place>,
+        turn: Option<Turn>,
         now: Now,
     ) -> S::Answer<'a, Decision<Lease<S>>> {
         let shared = self.shared();
+        let waited = turn.is_some();
+        let seat = Seat::new(turn, now);
         let prepared = shared.wired(|wiring| prepare::prepare(shared, wiring, who, request, now));
-        let Prepared { reservation, rosters, asked, plan } = match prepared {
-            Ok(prepared) => prepared,
+        let ready = match prepared {
+            Ok(prepared) => Ready::of(prepared, request),
             Err(refusal) => return S::ready(shared.reject(refusal, now)),
         };
-        let question = verdict::Question::of(&reservation, rosters, asked, plan, request);
+        if waited {
+            return self.reserve(ready, seat, true, who, now);
+        }
+        match shared.entrance(&ready.question, now) {
+            Entrance::Open(turn) => self.reserve(ready, Seat::new(turn, now), false, who, now),
+            Entrance::Closed => self.line_up(ready, who, now),
+        }
+    }
+
+    /// Waits for a turn, unless the request finds its lease open.
+    fn line_up<'a>(&'a self, ready: Ready<'a>, who: &'a Principal, now: Now) -> S::Answer<'a, Decision<Lease<S>>> {
+        let shared = self.shared();
+        let repeat = match &ready.question.request.id {
+            None => S::ready(false),
+            Some(id) => shared.store.find(Name::Request(id.clone()), |record| record.is_some_and(|r| r.is_open())),
+        };
+        S::chain(repeat, move |repeat| {
+            if repeat {
+                return self.reserve(ready, Seat::new(None, now), false, who, now);
+            }
+            S::chain(shared.line_up(ready, now), move |lined_up| match lined_up {
+                LinedUp::Turn(ready, turn) => self.reserve(*ready, Seat::new(Some(turn), now), false, who, now),
+                LinedUp::Waits(question, queued) => S::ready(shared.queue(&question, queued, now)),
+                LinedUp::Refused(question, refusal) => {
+                    let tally = &question.roster(question.asked).tally;
+                    S::ready(shared.refuse_in(question.lane(), tally, refusal, now))
+                }
+                LinedUp::Short(question, lacks) => {
+                    let refusal = question.refused(&lacks);
+                    self.refused(Refused::of(&question, refusal), who, question.request, now)
+                }
+            })
+        })
+    }
+
+    fn reserve<'a>(
+        &'a self,
+        ready: Ready<'a>,
+        seat: Seat,
+        waited: bool,
+        who: &'a Principal,
+        now: Now,
+    ) -> S::Answer<'a, Decision<Lease<S>>> {
+        let shared = self.shared();
+        let Ready { reservation, question } = ready;
+        let request = question.request;
         let concluded = shared.store.reserve(reservation, now, move |reserved, swept| {
             shared.swept(swept, now);
-            self.conclude(question, reserved, place, now)
+            self.conclude(question, reserved, seat, waited, now)
         });
         S::chain(concluded, move |concluded| match concluded {
             Ok(decision) => {
@@ -238,15 +324,25 @@ impl<S: Store> Gate<S> {
                 }
                 S::ready(decision)
             }
-            Err(refused) => {
-                let Refused { refusal, tally, lane, input } = *refused;
-                if let Wait::After(wait) = refusal.wait {
-                    shared.storms.refused(who, request, wait, now);
-                }
-                let hinted = view::hint(shared, who, request, input, refusal, now);
-                S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
-            }
+            Err(refused) => self.refused(*refused, who, request, now),
         })
+    }
+
+    /// Answers a refusal by the limits, with its hints.
+    fn refused<'a>(
+        &'a self,
+        refused: Refused,
+        who: &'a Principal,
+        request: &'a Request,
+        now: Now,
+    ) -> S::Answer<'a, Decision<Lease<S>>> {
+        let shared = self.shared();
+        let Refused { refusal, tally, lane, input } = refused;
+        if let Wait::After(wait) = refusal.wait {
+            shared.storms.refused(who, request, wait, now);
+        }
+        let hinted = view::hint(shared, who, request, input, refusal, now);
+        S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
     }
 
     /// The decision, or a refusal that still lacks its hints.
@@ -254,41 +350,27 @@ impl<S: Store> Gate<S> {
         &self,
         question: verdict::Question<'_>,
         reserved: Reserved,
-        place: Option<tally::Place>,
+        seat: Seat,
+        waited: bool,
         now: Now,
     ) -> Result<Decision<Lease<S>>, Box<Refused>> {
         let shared = self.shared();
-        let tally = |choice| &question.roster(choice).tally;
         let asked = question.asked;
         match reserved {
-            Reserved::Taken(record, choice, lacks) => Ok(self.admitted(&question, &record, choice, &lacks, now)),
-            Reserved::Open(record) => Ok(self.admitted(&question, &record, asked, &[], now)),
+            Reserved::Taken(record, choice, lacks) => Ok(self.admitted(&question, &record, choice, &lacks, seat, now)),
+            Reserved::Open(record) => Ok(self.admitted(&question, &record, asked, &[], seat, now)),
             Reserved::Short(lacks) => {
                 let refusal = question.refused(&lacks);
-                let waited = place.is_some();
-                let queued = shared.wired(|wiring| question.queued(wiring, &shared.tallies, &lacks, &refusal, place));
-                match queued {
+                match shared.put_back(&question, seat, &lacks, &refusal, now) {
                     Some(Ok(queued)) if waited => Ok(Decision::Queue(queued)),
-                    Some(Ok(queued)) => {
-                        let count = |tally: &Tally| {
-                            tally.add(Counter::Queued, 1);
-                            tally.refused(refusal.reason);
-                        };
-                        count(tally(asked));
-                        shared.tallies.in_lane(&queued.lane, count);
-                        shared.journal.append(Event::Queued(Arc::new(*refusal), queued.lane.clone()), now);
-                        Ok(Decision::Queue(queued))
-                    }
-                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), tally(asked), full, now)),
-                    None => {
-                        let (tally, lane) = (tally(asked).clone(), question.lane().clone());
-                        Err(Box::new(Refused { refusal, tally, lane, input: question.input() }))
-                    }
+                    Some(Ok(queued)) => Ok(shared.queue(&question, queued, now)),
+                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), &question.roster(asked).tally, full, now)),
+                    None => Err(Box::new(Refused::of(&question, refusal))),
                 }
             }
             other => {
                 let refusal = question.unreserved(&other);
-                Ok(shared.refuse_in(question.lane(), tally(asked), refusal, now))
+                Ok(shared.refuse_in(question.lane(), &question.roster(asked).tally, refusal, now))
             }
         }
     }
@@ -301,6 +383,7 @@ impl<S: Store> Gate<S> {
         record: &Arc<Record>,
         choice: usize,
         lacks: &[Lacks],
+        seat: Seat,
         now: Now,
     ) -> Decision<Lease<S>> {
         let shared = self.shared();
@@ -315,7 +398,9 @@ impl<S: Store> Gate<S> {
                 shared.alert(question.roster(choice), record, now);
             }
         }
-        let lease = Lease::new(self.0.clone(), record, owner);
+        let turn = owner.then(|| shared.turn_for(question, choice, seat)).flatten();
+        let turn = turn.map(|turn| shared.keep_turn(record, turn));
+        let lease = Lease::new(self.0.clone(), record, owner, turn, degradation.clone());
         match degradation {
             Some(degradation) => Decision::Degrade(lease, degradation),
             None => Decision::Allow(lease),
@@ -355,7 +440,8 @@ impl<S: Store> Gate<S> {
         let shared = self.shared();
         let now = shared.clock.now();
         let digest: Arc<str> = policy.digest().into();
-        let wiring = shared.wired(|before| Wiring::new(policy.plan().clone(), digest.clone(), Some(before)));
+        let plan = policy.plan().clone();
+        let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &shared.backends, Some(before), now));
         shared.wiring.store(Some(Arc::new(wiring)));
         shared.journal.append(Event::Loaded(digest), now);
     }
@@ -366,11 +452,12 @@ impl<S: Store> Gate<S> {
     }
 
     /// Ends leases whose deadline has passed, and closes unresolved ones that have waited as long as the policy says;
-    /// no more than `at_most`. Gives how many it ended: as many as `at_most` means that more may be due. Call it about once a second, or let a
+    /// no more than `at_most`; reads how full the pools are, and ends the wait of requests that have waited too long. Gives how many leases it ended: as many as `at_most` means that more may be due. Call it about once a second, or let a
     /// [`Keeper`](crate::keeper::Keeper) do so.
     pub fn sweep(&self, at_most: usize) -> S::Answer<'_, usize> {
         let shared = self.shared();
         let now = shared.clock.now();
+        shared.tick_pools(now);
         shared.store.sweep(now, at_most, move |records| {
             let count = records.len();
             shared.swept(records, now);
@@ -486,6 +573,18 @@ impl<S: Store> Shared<S> {
         self.refuse(tally, refusal, now)
     }
 
+    /// Counts, journals and answers that a request waits.
+    fn queue<L>(&self, question: &verdict::Question<'_>, queued: Queued, now: Now) -> Decision<L> {
+        let count = |tally: &Tally| {
+            tally.add(Counter::Queued, 1);
+            tally.refused(queued.refusal.reason);
+        };
+        count(&question.roster(question.asked).tally);
+        self.tallies.in_lane(&queued.lane, count);
+        self.journal.append(Event::Queued(Arc::new((*queued.refusal).clone()), queued.lane.clone()), now);
+        Decision::Queue(queued)
+    }
+
     fn note_refusal(&self, refusal: &Refusal, now: Now) {
         self.journal.append(Event::Refused(Arc::new(refusal.clone())), now);
     }
@@ -504,6 +603,7 @@ impl<S: Store> Shared<S> {
             }
             self.count(record);
             self.journal.append(Event::Ended(record.clone()), now);
+            self.give_room_back(record, now);
         }
     }
 

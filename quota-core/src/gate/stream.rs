@@ -22,13 +22,18 @@ pub struct StreamMeter<S: Store = Memory> {
     covered: u64,
     /// Engine time before which no heartbeat is due.
     renew_at: u64,
+    /// Output tokens from which on the queue is told again.
+    tell_at: u64,
 }
+
+/// The queue is told of an answer's first token, and again after so many.
+const TELL_EVERY: u64 = 32;
 
 impl<S: Store> Lease<S> {
     /// A meter for a streamed answer in this dialect.
     pub fn stream(self, dialect: Dialect) -> StreamMeter<S> {
         let covered = self.least_covered();
-        StreamMeter { lease: self, reader: Some(StreamReader::new(dialect)), covered, renew_at: 0 }
+        StreamMeter { lease: self, reader: Some(StreamReader::new(dialect)), covered, renew_at: 0, tell_at: 1 }
     }
 }
 
@@ -65,6 +70,10 @@ impl<S: Store> StreamMeter<S> {
     /// must end here.
     pub fn keep(&mut self) -> S::Answer<'_, Result<(), Box<Refusal>>> {
         let output = self.output_so_far();
+        if output >= self.tell_at {
+            self.tell_at = output + TELL_EVERY;
+            self.lease.progress(output);
+        }
         let now = self.lease.now();
         let grown = output > self.covered;
         if !grown && now.mono < self.renew_at {

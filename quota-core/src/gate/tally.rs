@@ -1,9 +1,7 @@
 //! Tallies: what the gate has seen, counted for metrics and for what it learns.
 //!
-//! Floor 3. Invariant: counting never waits, and no figure here decides about a limit; only the learned output length, the
-//! learned factor of the input and the places in queues are read by admissions.
-
-use std::sync::Arc;
+//! Floor 3. Invariant: counting never waits, and no figure here decides about a limit; only the learned output lengths and the
+//! learned factor of the input are read by admissions.
 
 use crossbeam::utils::CachePadded;
 
@@ -12,7 +10,7 @@ use crate::estimate::{InputEstimate, calibration};
 use crate::lease::{Record, State};
 use crate::reason::Reason;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, thread_hint};
-use crate::units::Meter;
+use crate::units::{MAX_AMOUNT, Meter};
 
 /// Counters are kept in so many copies, so that threads seldom meet on one.
 const STRIPES: usize = 8;
@@ -99,6 +97,9 @@ pub struct Tally {
     learned: AtomicU64,
     /// The 95th percentile plus one; 0 while too little is known. Written by settlements, read by admissions.
     p95: AtomicU64,
+    /// The mean, newer answers weighing more, in parts of 2^8 and plus one; 0 while nothing is known. Written and read as
+    /// `p95`.
+    mean: AtomicU64,
     /// The factor of guessed inputs, in parts of 2^16. Written by settlements, read by admissions.
     factor: AtomicU64,
 }
@@ -116,6 +117,7 @@ impl Default for Tally {
             outputs: Box::new(std::array::from_fn(|_| AtomicU32::new(0))),
             learned: AtomicU64::new(0),
             p95: AtomicU64::new(0),
+            mean: AtomicU64::new(0),
             factor: AtomicU64::new(calibration::ONE),
         }
     }
@@ -155,6 +157,13 @@ impl Tally {
         self.p95.load(Ordering::Relaxed).checked_sub(1)
     }
 
+    /// The mean output of one choice, the last answer counting for a tenth; `None` while nothing is known. What a request is expected to
+    /// take of a pool is reckoned with it.
+    pub fn mean_output(&self) -> Option<u64> {
+        // ORDERING: relaxed, as in `p95`.
+        self.mean.load(Ordering::Relaxed).checked_sub(1).map(|mean| mean >> 8)
+    }
+
     /// What guesses of the input are multiplied by, in thousandths: 1000 as long as nothing has been learned, from 500
     /// to 3000.
     pub fn input_factor(&self) -> u64 {
@@ -179,6 +188,11 @@ impl Tally {
         // ORDERING: relaxed throughout; the histogram is a statistic, and a count that is lost while another thread
         // halves the buckets changes it by less than its own error.
         self.outputs[history::bucket_of(output)].fetch_add(1, Ordering::Relaxed);
+        let new = output.min(MAX_AMOUNT) << 8;
+        // ORDERING: relaxed, as above.
+        let mean = self.mean.load(Ordering::Relaxed).checked_sub(1).map_or(new, |mean| mean - mean / 10 + new / 10);
+        // ORDERING: relaxed, as above.
+        self.mean.store(mean + 1, Ordering::Relaxed);
         // ORDERING: relaxed, as above.
         let learned = self.learned.fetch_add(1, Ordering::Relaxed) + 1;
         if !learned.is_multiple_of(RELEARN_EVERY) {
@@ -234,69 +248,5 @@ impl Tally {
                 }
             }
         }
-    }
-}
-
-/// Requests waiting in one queue.
-#[derive(Debug, Default)]
-pub struct Waiting {
-    /// Raised by `enter`, lowered when a place is dropped.
-    count: AtomicU64,
-}
-
-impl Waiting {
-    /// How many wait now.
-    pub fn count(&self) -> u64 {
-        // ORDERING: relaxed; a figure by itself.
-        self.count.load(Ordering::Relaxed)
-    }
-
-    fn enter(self: &Arc<Waiting>, at_most: Option<u64>) -> bool {
-        // ORDERING: relaxed; the counter guards only itself: it is raised before the check and lowered on failure, so
-        // never more than `at_most` callers are told yes at once.
-        let before = self.count.fetch_add(1, Ordering::Relaxed);
-        let room = at_most.is_none_or(|most| before < most);
-        if !room {
-            self.leave();
-        }
-        room
-    }
-
-    fn leave(&self) {
-        // ORDERING: relaxed, as in `enter`.
-        self.count.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A place in a tenant's and a lane's queue; given up when dropped.
-#[derive(Debug)]
-pub(super) struct Place {
-    lane: Arc<str>,
-    queues: [Arc<Waiting>; 2],
-}
-
-impl Place {
-    /// Takes a place in both queues or in none.
-    pub(super) fn take(lane: &Arc<str>, queues: [(Arc<Waiting>, Option<u64>); 2]) -> Option<Place> {
-        let [(first, first_most), (second, second_most)] = queues;
-        if !first.enter(first_most) {
-            return None;
-        }
-        if !second.enter(second_most) {
-            first.leave();
-            return None;
-        }
-        Some(Place { lane: lane.clone(), queues: [first, second] })
-    }
-
-    /// Whether it is a place in this lane.
-    pub(super) fn is_in(&self, lane: &str) -> bool {
-        *self.lane == *lane
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.queues.iter().for_each(|queue| queue.leave());
     }
 }

@@ -8,8 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::decision::{Degradation, Queued};
-use super::tally::Place;
-use super::wiring::{Roster, Tallies, Wiring, queues};
+use super::wiring::{Roster, Wiring};
 use crate::account::Lineup;
 use crate::lease::{Receipt, Record, Terms};
 use crate::policy::plan::{OnExceed, Plan, Window};
@@ -17,9 +16,14 @@ use crate::policy::price;
 use crate::reason::Reason;
 use crate::refusal::{Fits, Refusal, Shortage, Wait};
 use crate::request::Request;
+use crate::scheduler::work::Tokens;
+use crate::scheduler::{Arrival, Place};
 use crate::store::{Lack, Lacks, Reservation, Reserved};
 use crate::time::Unit;
 use crate::units::{Amounts, Meter};
+
+/// The output that a choice is expected to have, before any has been seen, in tokens.
+const EXPECTED_OUTPUT: u64 = 512;
 
 /// A request whose reservation is under way, and what is needed to read the answer.
 pub(super) struct Question<'a> {
@@ -28,9 +32,10 @@ pub(super) struct Question<'a> {
     rosters: SmallVec<[Arc<Roster>; 1]>,
     /// The place of the request as asked among the choices; lesser forms that pressure calls for come before it.
     pub(super) asked: usize,
-    /// Of the terms as asked: the input reserved, the largest output, the lane, a guessed price. Not the terms
+    /// Of the terms as asked: the input reserved and expected, the largest output, the lane, a guessed price. Not the terms
     /// themselves, whose reference counts all requests of a principal and model share.
     input: u64,
+    input_expected: u64,
     output_ceiling: u64,
     lane: Arc<str>,
     guessed: Option<Arc<price::Price>>,
@@ -48,8 +53,9 @@ impl<'a> Question<'a> {
     ) -> Question<'a> {
         let terms = &reservation.choices[asked].terms;
         let (input, output_ceiling, lane) = (terms.input.reserve, terms.output_ceiling, terms.lane.clone());
+        let input_expected = terms.input.expected;
         let guessed = terms.price.clone().filter(|_| terms.price_is_guess);
-        Question { request, rosters, asked, plan, input, output_ceiling, lane, guessed }
+        Question { request, rosters, asked, plan, input, input_expected, output_ceiling, lane, guessed }
     }
 
     /// The input that would be reserved as asked, in tokens.
@@ -59,6 +65,20 @@ impl<'a> Question<'a> {
 
     pub(super) fn roster(&self, choice: usize) -> &Roster {
         &self.rosters[choice]
+    }
+
+    /// What the scheduler needs to know of the request as asked.
+    pub(super) fn arrival(&self) -> Arrival {
+        let roster = self.roster(self.asked);
+        let output = roster.tally.mean_output().unwrap_or(EXPECTED_OUTPUT);
+        let output = output.saturating_mul(self.request.choices).min(self.output_ceiling);
+        let tokens = Tokens::new(self.input_expected, 0, output);
+        Arrival {
+            weight: roster.tenant.weight,
+            reports_progress: self.request.stream,
+            max_queued: roster.tenant.max_queue,
+            ..Arrival::new(roster.tenant.name.clone(), self.lane.clone(), tokens)
+        }
     }
 
     /// The lane that was asked for.
@@ -174,43 +194,35 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// A place in the queue (the one that the request has already, or a new one), where every limit that had no room says that its requests wait; the refusal if the queue
-    /// is full. `None` where the request is not to wait.
+    /// A request that waits in its lane.
     pub(super) fn queued(
         &self,
         wiring: &Wiring,
-        tallies: &Tallies,
-        lacks: &[Lacks],
-        refusal: &Refusal,
+        pool: &Arc<str>,
         place: Option<Place>,
-    ) -> Option<Result<Queued, Box<Refusal>>> {
-        let (lane, max_wait) = self.waits(wiring, lacks)?;
-        if let Some(place) = place.filter(|place| place.is_in(&lane)) {
-            return Some(Ok(Queued { lane, max_wait, refusal: Box::new(refusal.clone()), _place: Some(place) }));
-        }
-        let roster = self.roster(self.asked);
-        let [tenant, of_lane] = queues(tallies, &roster.tenant.name, &lane);
-        let most = wiring.plan.lanes.get(&lane).and_then(|plan| plan.max_queue);
-        let Some(place) = Place::take(&lane, [(tenant, roster.tenant.max_queue), (of_lane, most)]) else {
-            let detail = Some(format!("lane `{lane}`"));
-            let full = self.blank(Reason::QueueFull);
-            return Some(Err(Box::new(Refusal { wait: Wait::Unknown, detail, ..*full })));
-        };
-        Some(Ok(Queued { lane, max_wait, refusal: Box::new(refusal.clone()), _place: Some(place) }))
+        refusal: Box<Refusal>,
+    ) -> Queued {
+        let max_wait = wiring.plan.lanes.get(&self.lane).map_or(0, |lane| lane.max_wait_ms);
+        let max_wait = Duration::from_millis(max_wait);
+        Queued { lane: self.lane.clone(), max_wait, refusal, pool: pool.clone(), place }
     }
 
-    /// The lane and the longest wait, where the request is to wait.
-    pub(super) fn waits(&self, wiring: &Wiring, lacks: &[Lacks]) -> Option<(Arc<str>, Duration)> {
+    /// Whether every limit that had no room says that its requests wait, and will have room some time.
+    pub(super) fn waits(&self, lacks: &[Lacks]) -> bool {
         let terms = &self.roster(self.asked).terms;
-        let first = lacks.get(self.asked).filter(|lacks| !lacks.is_empty())?;
-        let wait = |lack: &Lack| {
+        let waits = |lack: &Lack| {
             terms[lack.limit as usize].on_exceed == OnExceed::Queue && lack.wait != Wait::Never && !lack.soft
         };
-        if !first.iter().all(wait) {
-            return None;
-        }
-        let lane = wiring.plan.lanes.get(&self.lane)?;
-        Some((lane.name.clone(), Duration::from_millis(lane.max_wait_ms)))
+        lacks.get(self.asked).is_some_and(|lacks| !lacks.is_empty() && lacks.iter().all(waits))
+    }
+
+    /// Where the wait for a limit ends, and whether all that the tenant asks of the pool waits for it too.
+    pub(super) fn scope_of(&self, lack: &Lack) -> (Arc<str>, bool) {
+        let scope = self.roster(self.asked).lineup.limits()[lack.limit as usize].scope.clone();
+        // Names inside a scope are escaped: what has a part below the tenant is narrower than it.
+        let of_tenant = scope.starts_with("tenant:") && !scope.contains('/');
+        let whole_flow = of_tenant || &*scope == "global" || scope.starts_with("cost_center:");
+        (scope, whole_flow)
     }
 }
 

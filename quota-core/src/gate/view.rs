@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::decision::{Decision, Offer, Queued};
+use super::decision::{Decision, Offer};
 use super::prepare::{Prepared, prepare};
-use super::tally::{Tally, Waiting};
+use super::tally::Tally;
 use super::verdict::Question;
 use super::wiring::{ANY_MODEL, Roster, Wiring, models_of};
-use super::{Gate, Shared};
+use super::{Gate, PoolFigures, Shared};
 use crate::account::{Bound, Lineup};
 use crate::meter::At;
 use crate::principal::Principal;
@@ -24,12 +24,12 @@ use crate::time::Now;
 const HINTED_MODELS: usize = 8;
 
 /// The limits of several choices as one lineup, to read them in one trip.
-fn joined<'a>(lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
+pub(super) fn joined<'a>(lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
     Arc::new(Lineup::new(lineups.flat_map(|lineup| lineup.limits().iter().cloned()).collect()))
 }
 
 /// The word of each choice's limits, out of the words of their joined lineup.
-fn words_of<'a>(choices: &'a [Choice], words: &'a [u64]) -> impl Fn(usize, u16) -> u64 + 'a {
+pub(super) fn words_of<'a>(choices: &'a [Choice], words: &'a [u64]) -> impl Fn(usize, u16) -> u64 + 'a {
     move |choice, limit| {
         let before: usize = choices[..choice].iter().map(|c| c.terms.lineup.limits().len()).sum();
         words.get(before + limit as usize).copied().unwrap_or(0)
@@ -58,6 +58,11 @@ pub(super) fn preview<'a, S: Store>(
                     max_output_tokens: terms.output_ceiling,
                     worst_cost: terms.worst_cost,
                 };
+                let pool = shared.pool_of(&question);
+                if pool.is_gated() && pool.scheduler.would_wait(&question.arrival()) {
+                    let refusal = question.pool_full(&pool.name);
+                    return Decision::Queue(shared.wired(|wiring| question.queued(wiring, &pool.name, None, refusal)));
+                }
                 match question.degradation(terms, &lacks) {
                     Some(degradation) => Decision::Degrade(offer, degradation),
                     None => Decision::Allow(offer),
@@ -65,10 +70,11 @@ pub(super) fn preview<'a, S: Store>(
             }
             Err(lacks) => {
                 let refusal = question.refused(&lacks);
-                match shared.wired(|wiring| question.waits(wiring, &lacks)) {
-                    Some((lane, max_wait)) => Decision::Queue(Queued { lane, max_wait, refusal, _place: None }),
-                    None => Decision::Reject(refusal),
-                }
+                let pool = shared.pool_of(&question);
+                shared.wired(|wiring| match question.waits(&lacks) {
+                    true => Decision::Queue(question.queued(wiring, &pool.name, None, refusal)),
+                    false => Decision::Reject(refusal),
+                })
             }
         }
     })
@@ -119,10 +125,29 @@ pub struct Snapshot {
     pub lanes: BTreeMap<Arc<str>, Arc<Tally>>,
     /// Refusals that belong to no tenant and model of the policy.
     pub strangers: Arc<Tally>,
-    /// Requests waiting, by tenant.
-    pub waiting_tenants: BTreeMap<Arc<str>, Arc<Waiting>>,
+    /// The queues in front of the pools, by name.
+    pub pools: Vec<PoolFigures>,
+}
+
+impl Snapshot {
+    /// Requests waiting, by tenant; those with none are left out.
+    pub fn waiting_tenants(&self) -> BTreeMap<Arc<str>, u64> {
+        let mut waiting = BTreeMap::new();
+        let lanes = self.pools.iter().flat_map(|pool| &pool.queue.lanes);
+        for tenant in lanes.flat_map(|lane| &lane.tenants).filter(|tenant| tenant.flow.queued > 0) {
+            *waiting.entry(tenant.tenant.clone()).or_default() += u64::from(tenant.flow.queued);
+        }
+        waiting
+    }
+
     /// Requests waiting, by lane.
-    pub waiting_lanes: BTreeMap<Arc<str>, Arc<Waiting>>,
+    pub fn waiting_lanes(&self) -> BTreeMap<Arc<str>, u64> {
+        let mut waiting = BTreeMap::new();
+        for lane in self.pools.iter().flat_map(|pool| &pool.queue.lanes) {
+            *waiting.entry(lane.lane.clone()).or_default() += lane.queued;
+        }
+        waiting
+    }
 }
 
 impl<S: Store> Gate<S> {
@@ -133,8 +158,7 @@ impl<S: Store> Gate<S> {
             models: tallies.models.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
             lanes: tallies.by_lane.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
             strangers: tallies.strangers.clone(),
-            waiting_tenants: tallies.tenants.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
-            waiting_lanes: tallies.lanes.pin().iter().map(|(key, wait)| (key.clone(), wait.clone())).collect(),
+            pools: self.pools(),
         }
     }
 

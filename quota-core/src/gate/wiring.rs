@@ -10,8 +10,8 @@ use std::sync::Arc;
 use equivalent::Equivalent;
 
 use super::Shared;
-use super::pressure::Pools;
-use super::tally::{Tally, Waiting};
+use super::pools::{Backends, Pools};
+use super::tally::Tally;
 use crate::account::{Bound, Column, Lineup};
 use crate::meter::{Budget, Gauge, Rate, Rule, Span};
 use crate::policy::plan::{
@@ -36,10 +36,6 @@ const MAX_ROSTERS: usize = 1 << 16;
 pub(super) struct Tallies {
     /// By tenant and model group.
     pub(super) models: papaya::HashMap<(Arc<str>, Arc<str>), Arc<Tally>, ahash::RandomState>,
-    /// Waiting requests by tenant.
-    pub(super) tenants: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
-    /// Waiting requests by lane.
-    pub(super) lanes: papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>,
     /// By lane.
     pub(super) by_lane: papaya::HashMap<Arc<str>, Arc<Tally>, ahash::RandomState>,
     /// Refusals that belong to no tenant and model of the policy.
@@ -187,7 +183,13 @@ pub(super) struct Wiring {
 }
 
 impl Wiring {
-    pub(super) fn new(plan: Arc<Plan>, digest: Arc<str>, before: Option<&Wiring>) -> Wiring {
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        digest: Arc<str>,
+        backends: &Backends,
+        before: Option<&Wiring>,
+        now: Now,
+    ) -> Wiring {
         let mut calendars: Vec<Arc<Dated>> = Vec::new();
         for calendar in every_limit(&plan).filter_map(|limit| match &limit.window {
             Window::Fixed(calendar) => Some(calendar),
@@ -197,7 +199,7 @@ impl Wiring {
                 calendars.push(Arc::new(Dated::new(calendar)));
             }
         }
-        let pools = Pools::of(&plan, before.map(|before| &before.pools));
+        let pools = Pools::of(&plan, backends, before.map(|before| &before.pools), now);
         Wiring { plan, digest, pools, rosters: papaya::HashMap::default(), calendars }
     }
 
@@ -473,14 +475,6 @@ impl<S: Store> Build<'_, S> {
             Window::Run => Rule::Gauge(Gauge::lasting(hard)),
         }
     }
-}
-
-/// The waiting requests of a tenant and of a lane.
-pub(super) fn queues(tallies: &Tallies, tenant: &Arc<str>, lane: &Arc<str>) -> [Arc<Waiting>; 2] {
-    let of = |map: &papaya::HashMap<Arc<str>, Arc<Waiting>, ahash::RandomState>, name: &Arc<str>| {
-        map.pin().get_or_insert_with(name.clone(), Arc::default).clone()
-    };
-    [of(&tallies.tenants, tenant), of(&tallies.lanes, lane)]
 }
 
 /// The names of tenants' models, sorted, that a hint may name.

@@ -25,6 +25,10 @@ impl GpuBackend for FixedPool {
     fn load(&self, _now: Now) -> Load {
         Load { replicas: vec![self.each.clone(); self.replicas as usize] }
     }
+
+    fn reports(&self) -> bool {
+        false
+    }
 }
 
 #[cfg(test)]

@@ -45,11 +45,20 @@ use crate::time::Now;
 pub trait GpuBackend: Send + Sync + 'static {
     /// The newest that is known. Returns at once: whatever has to be fetched is fetched elsewhere.
     fn load(&self, now: Now) -> Load;
+
+    /// Whether replicas are measured, so that the valve can follow them; `false` where only their capacity is declared.
+    fn reports(&self) -> bool {
+        true
+    }
 }
 
 impl<B: GpuBackend + ?Sized> GpuBackend for std::sync::Arc<B> {
     fn load(&self, now: Now) -> Load {
         (**self).load(now)
+    }
+
+    fn reports(&self) -> bool {
+        (**self).reports()
     }
 }
 

@@ -233,8 +233,19 @@ impl Desk {
     fn left(&mut self, slot: &Arc<Slot>) {
         let Some(job) = slot.job() else { return };
         self.held.remove(Who::Job(job));
+        let flow = self.drr.flow_of(job);
         if self.drr.withdraw(job).is_some() {
             self.count_slot(slot, |counts| counts.left += 1);
+            self.let_go(flow);
+        }
+    }
+
+    /// Lets a flow go on for which nobody waits any more: who comes next tries for itself.
+    fn let_go(&mut self, flow: Option<FlowId>) {
+        let Some(flow) = flow else { return };
+        if self.drr.figures(flow).is_some_and(|figures| figures.blocked && figures.queued == 0) {
+            self.held.remove(Who::Flow(flow));
+            self.drr.unblock(flow, self.now);
         }
     }
 
@@ -319,7 +330,9 @@ impl Desk {
             if let Some(job) = slot.job() {
                 self.held.remove(Who::Job(job));
             }
-            let wait = self.lane(&slot.arrival.lane).and_then(|lane| self.retry_after(lane, slot));
+            let lane = self.lane(&slot.arrival.lane);
+            self.let_go(lane.and_then(|lane| Some(self.member(lane, slot)?.flow)));
+            let wait = lane.and_then(|lane| self.retry_after(lane, slot));
             if slot.refuse(Refused { why: Why::TimedOut, retry_after: wait }) {
                 self.count_slot(slot, |counts| counts.timed_out += 1);
             }
@@ -327,9 +340,13 @@ impl Desk {
         self.woken = expired;
     }
 
+    fn member(&self, lane: u16, slot: &Slot) -> Option<&Member> {
+        self.classes[lane as usize].members.get(&slot.arrival.tenant)
+    }
+
     /// When a retry of what has waited in vain may help.
     fn retry_after(&self, lane: u16, slot: &Slot) -> Option<Duration> {
-        let member = self.classes[lane as usize].members.get(&slot.arrival.tenant)?;
+        let member = self.member(lane, slot)?;
         self.drr.predicted_wait(member.flow, &demand(&slot.arrival)).map(Duration::from_nanos)
     }
 

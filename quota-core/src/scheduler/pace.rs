@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(pace.per_second(SECOND / 2), None);
         assert_eq!(pace.per_second(2 * SECOND), Some(250));
         for second in 1..20 {
-            pace.add(1000, second * SECOND);
+            pace.add(1000, second * SECOND - SECOND / 2);
         }
         let seen = pace.per_second(19 * SECOND).unwrap();
         assert!((900..=1100).contains(&seen), "{seen}");

@@ -197,6 +197,9 @@ pub trait Store: Send + Sync + Sized + 'static {
     /// An answer that needs no trip.
     fn ready<'a, T: Send + 'a>(value: T) -> Self::Answer<'a, T>;
 
+    /// An answer as a future, for the one place that awaits it, the queue's ticket.
+    fn future<'a, T: Send + 'a>(answer: Self::Answer<'a, T>) -> impl Future<Output = T> + Send + 'a;
+
     /// Takes the first choice that fits, whole, and opens a lease on it.
     ///
     /// It never admits too much. It can refuse a request that would have fitted while another's partial taking is

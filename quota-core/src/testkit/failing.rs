@@ -82,6 +82,10 @@ impl<S: Store> Store for Failing<S> {
         S::chain(answer, next)
     }
 
+    fn future<'a, T: Send + 'a>(answer: S::Answer<'a, T>) -> impl Future<Output = T> + Send + 'a {
+        S::future(answer)
+    }
+
     fn ready<'a, T: Send + 'a>(value: T) -> S::Answer<'a, T> {
         S::ready(value)
     }

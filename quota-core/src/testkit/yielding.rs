@@ -119,6 +119,10 @@ impl Store for Yielding {
         Box::pin(async move { next(answer.await).await })
     }
 
+    fn future<'a, T: Send + 'a>(answer: Trip<'a, T>) -> impl Future<Output = T> + Send + 'a {
+        answer
+    }
+
     fn ready<'a, T: Send + 'a>(value: T) -> Trip<'a, T> {
         Box::pin(std::future::ready(value))
     }

@@ -221,12 +221,7 @@ impl<T> Drr<T> {
     pub fn enqueue(&mut self, flow: FlowId, item: T, demand: Demand, now: u64) -> Result<JobId, T> {
         self.flows.now = now;
         let Some(flow) = self.flows.find(flow) else { return Err(item) };
-        let lane = u32::from(self.flows[flow].lane);
-        let deadline = now.saturating_add(self.lanes[lane].rule.max_wait);
-        let job = self.jobs.insert(item, flow, demand, now, deadline)?;
-        self.flows[flow].queued_work += demand.charge();
-        self.file(job);
-        self.line_up(job, false);
+        let job = self.insert(flow, item, demand, now)?;
         Ok(self.jobs.id(job))
     }
 
@@ -237,10 +232,7 @@ impl<T> Drr<T> {
     pub fn enter(&mut self, flow: FlowId, item: T, demand: Demand, now: u64) -> Result<JobId, T> {
         self.flows.now = now;
         let Some(flow) = self.flows.find(flow) else { return Err(item) };
-        let job = self.jobs.insert(item, flow, demand, now, now)?;
-        self.flows[flow].queued_work += demand.charge();
-        self.file(job);
-        self.line_up(job, false);
+        let job = self.insert(flow, item, demand, now)?;
         if self.ready == 1 {
             // Nobody else waits: the rings turn until it is its turn, as they would for a pick. Beside others it goes
             // before its turn and its flow pays for it later.
@@ -523,6 +515,15 @@ impl<T> Drr<T> {
     /// What a flow of weight 1 gains in a round of its lane, in milli-units of work.
     pub fn quantum(&self, lane: u16) -> Option<u64> {
         self.lanes.0.get(lane as usize).map(|lane| lane.flow_quantum() as u64)
+    }
+
+    fn insert(&mut self, flow: u32, item: T, demand: Demand, now: u64) -> Result<u32, T> {
+        let max_wait = self.lanes[u32::from(self.flows[flow].lane)].rule.max_wait;
+        let job = self.jobs.insert(item, flow, demand, now, now.saturating_add(max_wait))?;
+        self.flows[flow].queued_work += demand.charge();
+        self.file(job);
+        self.line_up(job, false);
+        Ok(job)
     }
 
     fn dispatched(&self, job: JobId) -> Result<u32, UnknownJob> {

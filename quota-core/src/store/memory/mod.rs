@@ -558,6 +558,10 @@ impl Store for Memory {
         next(answer)
     }
 
+    fn future<'a, T: Send + 'a>(answer: T) -> impl Future<Output = T> + Send + 'a {
+        std::future::ready(answer)
+    }
+
     fn ready<'a, T: Send + 'a>(value: T) -> T {
         value
     }
