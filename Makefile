@@ -1,4 +1,4 @@
-.PHONY: test test-real ci
+.PHONY: test test-real fairness ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -7,6 +7,10 @@ test:
 # The gateway in front of a real model on the CPU; fetches about 190 MB into ignored folders.
 test-real:
 	@bash .ci/test-real
+
+# The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
+fairness:
+	@cargo run --release -p benches --bin fairness
 
 # What must hold before a change lands.
 ci:

@@ -7,6 +7,7 @@
 //! | declare what a pool holds | [`FixedPool`] |
 //! | read what an engine's server tells | [`Dialect::read`] |
 //! | keep the newest of each replica | [`Reported`], a backend that pollers and hosts write to |
+//! | try something without a GPU | [`SimulatedPool`](simulated::SimulatedPool), or its model alone: [`simulated::Simulator`] |
 //! | tell an engine whose turn it is | [`Dialect::priority`] |
 //!
 //! ```
@@ -31,6 +32,7 @@ mod figures;
 mod fixed;
 mod hint;
 mod reported;
+pub mod simulated;
 
 pub use dialect::{Dialect, Read, Unreadable};
 pub use fixed::FixedPool;
