@@ -48,7 +48,6 @@ pub fn adaptive(lab: &Lab) -> Vec<Line> {
     }
     lines.push(oversized(lab, &setup));
     lines.push(replica_lost(lab, &setup));
-    lines.push(anchor(14, "  AIMD every 50 ms", "not run", "0.93"));
     lines
 }
 
