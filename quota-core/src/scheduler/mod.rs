@@ -108,7 +108,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One lane, by weights, the whole capacity open, held when stale, a twentieth for sparse flows, early refusal, a minute's memory, 60 µs a token; 65,536
+    /// One lane, by weights, the whole capacity open, held when stale, a fiftieth for sparse flows, early refusal, a minute's memory, 60 µs a token; 65,536
     /// flows and 65,536 requests.
     fn default() -> Settings {
         Settings {
@@ -116,7 +116,7 @@ impl Default for Settings {
             mode: Mode::Weighted,
             adaptive: false,
             close_when_stale: false,
-            sparse_percent: 5,
+            sparse_percent: 2,
             early_refusal: true,
             idle_ttl: Duration::from_secs(60),
             prefill: Duration::from_micros(60),

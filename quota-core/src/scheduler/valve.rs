@@ -166,7 +166,8 @@ const WHOLE: u64 = 1_000_000;
 /// |---|---|
 /// | more than 4 requests waiting inside a replica, first tokens later than the input explains by more than half a second, or more than 0.9 of the memory in use | 0.95 |
 /// | four times that, or a refusal (429, 503) by the pool | 0.7 |
-/// | at most one waiting a replica, and the valve kept requests out | 1.03 |
+/// | at most one waiting a replica, and the valve kept requests out | 1.03; 1.25 until it was first cut |
+/// | more in flight than may be | at least 1: the last cut has not yet taken effect |
 /// | nothing for five seconds | 1: the last value is held |
 #[derive(Debug)]
 pub(super) struct Adaption {
@@ -178,6 +179,8 @@ pub(super) struct Adaption {
     close_when_stale: bool,
     stale: bool,
     next: u64,
+    /// Whether it was ever cut: until then it opens faster, since nothing is known of where it should be.
+    cut: bool,
     /// Whether a request found no room since the last change.
     bound: bool,
     refusals: u64,
@@ -205,6 +208,7 @@ impl Adaption {
             close_when_stale,
             stale: false,
             next: 0,
+            cut: false,
             bound: false,
             refusals: 0,
             late: (0, 0),
@@ -266,6 +270,12 @@ impl Adaption {
         let memory = mean(&mut fresh().filter_map(|replica| replica.kv_used_ppm).map(|ppm| u64::from(ppm) / 1000));
         let late = (self.late.1 > 0).then(|| self.late.0 / self.late.1);
         let factor = self.factor(waiting, memory.map(|memory| memory / 1000), late);
+        self.cut |= factor < 100;
+        // As long as more is in flight than may be, what is seen is of before the last cut: cut again for the same, the
+        // valve would stay shut long after.
+        let figures = self.valve.figures();
+        let shut = figures.in_flight > figures.most || figures.kept > figures.most_kept;
+        let factor = if shut { factor.max(100) } else { factor };
         (self.bound, self.refusals, self.late) = (false, 0, (0, 0));
         if let Some(open) = self.open.as_mut() {
             *open = (*open * factor / 100).clamp(1, WHOLE);
@@ -283,6 +293,7 @@ impl Adaption {
             _ if self.refusals > 0 => 70,
             4.. => 70,
             1..4 => 95,
+            0 if seen && self.bound && !self.cut && waiting.is_none_or(|waiting| waiting <= 1000) => 125,
             0 if seen && self.bound && waiting.is_none_or(|waiting| waiting <= 1000) => 103,
             0 => 100,
         }
@@ -346,7 +357,7 @@ mod tests {
             (Some(17), None, false, 175),
             (Some(0), Some(910_000), false, 237),
             (Some(0), Some(500_000), true, 175),
-            (Some(1), Some(500_000), false, 257),
+            (Some(1), Some(500_000), false, 312),
             (Some(3), Some(500_000), false, 250),
             (None, None, false, 250),
         ] {
@@ -359,6 +370,22 @@ mod tests {
             adaption.report(&load(waiting, memory, SECOND), SECOND);
             assert_eq!(valve.figures().most, want, "{waiting:?} {memory:?} {refused}");
         }
+    }
+
+    #[test]
+    fn once_cut_it_opens_slowly_and_is_not_cut_twice_for_the_same() {
+        let (valve, mut adaption) = adaption(1000);
+        (0..250).for_each(|_| valve.take(0));
+        adaption.report(&load(Some(50), None, SECOND), SECOND);
+        assert_eq!(valve.figures().most, 175);
+        adaption.report(&load(Some(50), None, 2 * SECOND), 2 * SECOND);
+        assert_eq!(valve.figures().most, 175, "250 are still there");
+        (0..100).for_each(|_| valve.give_back(0));
+        adaption.report(&load(Some(50), None, 3 * SECOND), 3 * SECOND);
+        assert_eq!(valve.figures().most, 122);
+        adaption.found_no_room();
+        adaption.report(&load(Some(0), None, 4 * SECOND), 4 * SECOND);
+        assert_eq!(valve.figures().most, 126);
     }
 
     #[test]

@@ -12,6 +12,9 @@ const AGED_ONE_IN: u32 = 10;
 /// The oldest requests of a lane that are looked at for their age.
 const AGED_LOOKS: usize = 8;
 
+/// The quanta of a flow that all lanes gain together in a round: enough that a lane is seldom looked at in vain.
+const LANE_QUANTA: i64 = 4;
+
 /// A lane's floor is worked out in millionths.
 const WHOLE_PPM: i64 = 1_000_000;
 
@@ -19,10 +22,9 @@ const WHOLE_PPM: i64 = 1_000_000;
 const MAX_CREDIT: i64 = 64;
 
 impl<T> Drr<T> {
-    /// What a lane of weight 1 gains in a round: its part of the pool's quantum.
+    /// What a lane of weight 1 gains in a round: its part of so many quanta of the pool.
     pub(super) fn lane_quantum(&self) -> i64 {
-        let weights: i64 = self.lanes.0.iter().map(|lane| i64::from(lane.node.weight)).sum();
-        (self.quantum.get() / weights.max(1)).max(1)
+        (LANE_QUANTA * self.quantum.get() / self.lanes.weights().max(1)).max(1)
     }
 
     /// The flow whose head would go, and whether it would for its age.

@@ -60,6 +60,13 @@ pub(super) struct Lane {
 #[derive(Debug, Default)]
 pub(super) struct Lanes(pub(super) Vec<Lane>);
 
+impl Lanes {
+    /// The sum of all weights.
+    pub(super) fn weights(&self) -> i64 {
+        self.0.iter().map(|lane| i64::from(lane.node.weight)).sum()
+    }
+}
+
 impl std::ops::Index<u32> for Lanes {
     type Output = Lane;
 
