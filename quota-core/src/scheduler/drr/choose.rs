@@ -3,7 +3,7 @@
 //! Floor 2. Invariant: asked again before anything is dispatched, the answer is the same and nobody gains by it.
 
 use super::lanes::Lanes;
-use super::ring::{NONE, Standing, own_quantum};
+use super::ring::{Standing, own_quantum};
 use super::{Drr, Mode};
 
 /// One request in so many may go for its age.
@@ -98,19 +98,14 @@ impl<T> Drr<T> {
         if lane.since_aged < AGED_ONE_IN - 1 {
             return None;
         }
-        let mut at = lane.waiting.head;
-        for _ in 0..AGED_LOOKS {
-            if at == NONE || self.jobs[at].arrived.saturating_add(age) > now {
-                return None;
-            }
-            let flow = &self.flows[self.jobs[at].flow];
+        let old = |at: &u32| self.jobs[*at].arrived.saturating_add(age) <= now;
+        let may_go = |at: &u32| {
+            let flow = &self.flows[self.jobs[*at].flow];
             let own = own_quantum(flow.node.weight, lane.flow_quantum());
             let in_turn = matches!(flow.node.standing, Standing::Sparse | Standing::Busy);
-            if in_turn && flow.line.head == at && flow.node.deficit > -own {
-                return Some(self.jobs[at].flow);
-            }
-            at = self.jobs.after_in_lane(at);
-        }
-        None
+            in_turn && flow.line.head == *at && flow.node.deficit > -own
+        };
+        let oldest = lane.waiting.oldest(&self.jobs).take(AGED_LOOKS);
+        oldest.take_while(old).find(may_go).map(|at| self.jobs[at].flow)
     }
 }

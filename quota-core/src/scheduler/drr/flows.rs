@@ -13,22 +13,24 @@ pub struct FlowId {
     pub(super) generation: u32,
 }
 
+/// What every decision about a flow needs comes first, so that it is in one cache line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub(super) struct Flow {
     pub(super) node: Node,
     pub(super) line: Ends,
+    /// Jobs in its line.
+    pub(super) queued: u32,
+    pub(super) in_flight: u32,
+    /// Work of the queued jobs, set aside or not, in milli-units.
+    pub(super) queued_work: u64,
+    generation: u32,
     pub(super) lane: u16,
     /// Whether it is in the line of those at rest.
     resting: bool,
     free: bool,
-    generation: u32,
-    /// Jobs in its line.
-    pub(super) queued: u32,
     /// Jobs that wait outside of its line.
     pub(super) aside: u32,
-    pub(super) in_flight: u32,
-    /// Work of the queued jobs, set aside or not, in milli-units.
-    pub(super) queued_work: u64,
     /// Work of what has ended, in milli-units.
     pub(super) served: u64,
     pub(super) pace: Pace,

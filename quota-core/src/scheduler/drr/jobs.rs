@@ -1,12 +1,12 @@
 //! Jobs: the requests that a pool's round robin holds, waiting or dispatched, in one arena.
 //!
-//! Floor 2. Invariant: a queued job is in its flow's line unless it is set aside, and always in its lane's line, which is ordered by deadline.
+//! Floor 2. Invariant: a queued job is in its flow's line unless it is set aside.
 
 use super::ring::NONE;
 use crate::scheduler::work::{Tokens, WorkRates};
 
 /// A job: a request that waits or is being served. An id whose job has left finds nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId {
     pub(super) at: u32,
     pub(super) generation: u32,
@@ -50,7 +50,19 @@ pub(super) enum State {
     Dispatched,
 }
 
+/// Where the entry is that a job has among its lane's deadlines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Filed {
+    Not,
+    /// In the line by arrival, whether the job waits or not.
+    InLine,
+    /// Among the others; only while it waits.
+    Aside,
+}
+
+/// Two cache lines for a small item.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Job<T> {
     pub(super) item: Option<T>,
     generation: u32,
@@ -58,10 +70,8 @@ pub(super) struct Job<T> {
     /// In the flow's line.
     next: u32,
     prev: u32,
-    /// In the lane's line.
-    lane_next: u32,
-    lane_prev: u32,
     pub(super) state: State,
+    pub(super) filed: Filed,
     pub(super) demand: Demand,
     /// Milli-units of work charged so far.
     pub(super) charged: u64,
@@ -131,9 +141,8 @@ impl<T> Jobs<T> {
             flow,
             next: NONE,
             prev: NONE,
-            lane_next: NONE,
-            lane_prev: NONE,
             state: State::Queued,
+            filed: Filed::Not,
             demand,
             charged: 0,
             seen: 0,
@@ -205,48 +214,16 @@ impl<T> Jobs<T> {
         }
     }
 
-    /// Puts a job into its lane's line by its deadline. Constant for a new job, whose deadline is the last; for one that
-    /// comes back, as long as the way from the nearer end.
-    pub(super) fn file(&mut self, line: &mut Ends, at: u32) {
-        let deadline = self[at].deadline;
-        // Whoever looks from the front looks for the first later one, from the back for the last that is not later.
-        let (mut from_front, mut from_back) = (line.head, line.tail);
-        let after = loop {
-            if from_back == NONE || self[from_back].deadline <= deadline {
-                break from_back;
-            }
-            if self[from_front].deadline > deadline {
-                break self[from_front].lane_prev;
-            }
-            from_front = self[from_front].lane_next;
-            from_back = self[from_back].lane_prev;
-        };
-        let before = if after == NONE { line.head } else { self[after].lane_next };
-        (self[at].lane_prev, self[at].lane_next) = (after, before);
-        match after {
-            NONE => line.head = at,
-            after => self[after].lane_next = at,
-        }
-        match before {
-            NONE => line.tail = at,
-            before => self[before].lane_prev = at,
-        }
+    /// Whether this job is there and waits.
+    pub(super) fn waits(&self, id: JobId) -> bool {
+        self.find(id).is_some_and(|at| self[at].state != State::Dispatched)
     }
 
-    pub(super) fn unfile(&mut self, line: &mut Ends, at: u32) {
-        let (prev, next) = (self[at].lane_prev, self[at].lane_next);
-        match prev {
-            NONE => line.head = next,
-            prev => self[prev].lane_next = next,
+    /// Notes that the job, if it is still there, has no entry among the deadlines any more.
+    pub(super) fn forget_entry(&mut self, id: JobId) {
+        if let Some(at) = self.find(id) {
+            self[at].filed = Filed::Not;
         }
-        match next {
-            NONE => line.tail = prev,
-            next => self[next].lane_prev = prev,
-        }
-    }
-
-    pub(super) fn after_in_lane(&self, at: u32) -> u32 {
-        self[at].lane_next
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Floor 2. Invariant: a quantum follows the mean cost of a request, between fixed bounds and by no more than twice a minute.
 
-use super::jobs::Ends;
+use super::deadlines::Deadlines;
 use super::ring::{Node, Nodes, Ring};
 use crate::time::SECOND;
 
@@ -41,7 +41,7 @@ pub(super) struct Lane {
     pub(super) flows: Ring,
     pub(super) quantum: Quantum,
     /// All that wait, by deadline.
-    pub(super) waiting: Ends,
+    pub(super) waiting: Deadlines,
     /// How many wait.
     pub(super) queued: u32,
     /// How many of them could be served.

@@ -13,6 +13,7 @@
 //! in flight and the most that was under-estimated in flight, all by weight.
 
 mod choose;
+mod deadlines;
 mod flows;
 mod jobs;
 mod lanes;
@@ -24,7 +25,7 @@ pub use self::jobs::{Demand, JobId, MAX_KEPT};
 use self::jobs::{Jobs, State};
 pub use self::lanes::LaneRule;
 use self::lanes::{Lane, Lanes, Quantum};
-use self::ring::{NONE, Ring, Standing, own_quantum};
+use self::ring::{Ring, Standing, own_quantum};
 use super::pace::{BusyTime, Pace};
 use super::work::Tokens;
 
@@ -240,6 +241,7 @@ impl<T> Drr<T> {
         }
         self.unqueue(job);
         self.start(job, now);
+        self.rotate(flow);
         Ok(self.jobs.id(job))
     }
 
@@ -267,6 +269,7 @@ impl<T> Drr<T> {
                     lane.since_aged = if by_age { 0 } else { lane.since_aged.saturating_add(1) };
                     self.unqueue(at);
                     self.start(at, now);
+                    self.rotate(flow);
                     return Pick::Dispatched(self.jobs.id(at));
                 }
             }
@@ -277,22 +280,21 @@ impl<T> Drr<T> {
     pub fn expire(&mut self, now: u64, mut expired: impl FnMut(T)) {
         self.flows.now = now;
         for lane in 0..self.lanes.0.len() as u32 {
-            loop {
-                let head = self.lanes[lane].waiting.head;
-                if head == NONE || self.jobs[head].deadline > now {
-                    break;
-                }
-                if let Some(item) = self.take_out(head) {
+            // Most often the first entry tells that there is nobody to look for.
+            while self.lanes[lane].waiting.next().is_some_and(|deadline| deadline <= now) {
+                let first = self.lanes[lane].waiting.first(&mut self.jobs);
+                let Some(first) = first.filter(|at| self.jobs[*at].deadline <= now) else { break };
+                if let Some(item) = self.take_out(first) {
                     expired(item);
                 }
             }
         }
     }
 
-    /// The earliest deadline of those that wait, in nanoseconds of engine time.
+    /// When [`expire`](Drr::expire) has to be called next, in nanoseconds of engine time: the earliest deadline of those that
+    /// wait, or one before it of a job that has gone. `None`: nobody waits.
     pub fn next_deadline(&self) -> Option<u64> {
-        let heads = self.lanes.0.iter().map(|lane| lane.waiting.head).filter(|head| *head != NONE);
-        heads.map(|head| self.jobs[head].deadline).min()
+        self.lanes.0.iter().filter_map(|lane| lane.waiting.next()).min()
     }
 
     /// Takes a job out of the queue, uncharged; `None` if it does not wait.
@@ -530,11 +532,11 @@ impl<T> Drr<T> {
         self.jobs.find(job).filter(|at| self.jobs[*at].state == State::Dispatched).ok_or(UnknownJob)
     }
 
-    /// Puts a job into its lane's line.
+    /// Enters a job among those of its lane that wait.
     fn file(&mut self, job: u32) {
         let lane = u32::from(self.flows[self.jobs[job].flow].lane);
         let lane = &mut self.lanes[lane];
-        self.jobs.file(&mut lane.waiting, job);
+        lane.waiting.enter(&mut self.jobs, job);
         lane.queued += 1;
     }
 
@@ -613,7 +615,7 @@ impl<T> Drr<T> {
         }
         self.flows[flow].queued_work -= self.jobs[job].demand.charge();
         let lane = &mut self.lanes[u32::from(self.flows[flow].lane)];
-        self.jobs.unfile(&mut lane.waiting, job);
+        lane.waiting.leave(&mut self.jobs, job);
         lane.queued -= 1;
     }
 
@@ -636,6 +638,17 @@ impl<T> Drr<T> {
         lane.quantum.observe(whole, now);
         lane.largest = (lane.largest - lane.largest / 64).max(charge as i64);
         self.charge(flow, charge as i64);
+    }
+
+    /// Ends the visits of a flow that was served and of its lane, where they have nothing more to spend.
+    fn rotate(&mut self, flow: u32) {
+        let lane = u32::from(self.flows[flow].lane);
+        let quantum = self.lanes[lane].flow_quantum();
+        self.lanes[lane].flows.served(&mut self.flows, flow, quantum);
+        if self.mode == Mode::Weighted {
+            let quantum = self.lane_quantum();
+            self.ring.served(&mut self.lanes, lane, quantum);
+        }
     }
 
     /// Charges both levels; less than zero gives back. A node at rest gains no credit.

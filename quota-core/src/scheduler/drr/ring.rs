@@ -245,6 +245,29 @@ impl Ring {
         }
     }
 
+    /// Ends the visit of a node that has been served and has nothing more to spend, which saves looking at it once more.
+    pub(super) fn served(&mut self, nodes: &mut impl Nodes, at: u32, quantum: i64) {
+        let node = nodes.node_mut(at);
+        if node.deficit > 0 {
+            return;
+        }
+        match node.standing {
+            Standing::Sparse => {
+                node.standing = Standing::Busy;
+                self.sparse.remove(nodes, at);
+                self.busy.push_back(nodes, at);
+            }
+            // One that was served for its age is not at the head: its turn is still to come.
+            Standing::Busy if node.granted && self.busy.head == at => {
+                node.granted = false;
+                self.busy.remove(nodes, at);
+                self.busy.push_back(nodes, at);
+                self.visited(quantum);
+            }
+            Standing::Busy | Standing::Idle | Standing::Blocked => {}
+        }
+    }
+
     fn visited(&mut self, quantum: i64) {
         self.left_in_round = self.left_in_round.saturating_sub(1);
         if self.left_in_round == 0 {
