@@ -60,9 +60,7 @@ pub(super) enum Filed {
     Aside,
 }
 
-/// Two cache lines for a small item.
 #[derive(Debug)]
-#[repr(align(64))]
 pub(super) struct Job<T> {
     pub(super) item: Option<T>,
     generation: u32,

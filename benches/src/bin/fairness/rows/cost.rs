@@ -27,8 +27,8 @@ fn shuffled(below: usize, dice: &mut Dice) -> Vec<usize> {
     all
 }
 
-/// A rule in which each of so many tenants has one request waiting.
-fn filled(tenants: usize, dice: &mut Dice) -> (Drr<u32>, Vec<FlowId>) {
+/// A rule in which each of so many tenants has one request waiting, which knows whose it is.
+fn filled(tenants: usize, dice: &mut Dice) -> Drr<FlowId> {
     let mut drr = Drr::new(Mode::Weighted, tenants, tenants + 1);
     for weight in crate::ours::LANES {
         drr.add_lane(LaneRule { weight, max_wait: u64::MAX / 2, ..LaneRule::default() });
@@ -36,9 +36,9 @@ fn filled(tenants: usize, dice: &mut Dice) -> (Drr<u32>, Vec<FlowId>) {
     let flows: Vec<FlowId> = (0..tenants).filter_map(|_| drr.add_flow(0, 1, 0)).collect();
     assert_eq!(flows.len(), tenants);
     for number in shuffled(tenants, dice) {
-        assert!(drr.enqueue(flows[number], number as u32, demand(dice), 0).is_ok());
+        assert!(drr.enqueue(flows[number], flows[number], demand(dice), 0).is_ok());
     }
-    (drr, flows)
+    drr
 }
 
 /// A conversation's request; sizes differ.
@@ -50,7 +50,7 @@ fn demand(dice: &mut Dice) -> Demand {
 /// Nanoseconds of a pick, a settlement and an arrival, and visits of a pick, while everybody waits.
 fn turns(tenants: usize) -> (f64, f64) {
     let mut dice = Dice::new(101);
-    let (mut drr, flows) = filled(tenants, &mut dice);
+    let mut drr = filled(tenants, &mut dice);
     // Made beforehand: rolling dice is not what is measured.
     let demands: Vec<Demand> = (0..4096).map(|_| demand(&mut dice)).collect();
     let (mut best, mut now) = (f64::INFINITY, 0);
@@ -60,15 +60,10 @@ fn turns(tenants: usize) -> (f64, f64) {
         let start = Instant::now();
         for turn in 0..TURNS {
             now += 1000;
-            let mut chosen = 0;
-            let pick = drr.pick(now, |offer| {
-                chosen = *offer.item;
-                Judgment::Take
-            });
-            let Pick::Dispatched(job) = pick else { panic!("everybody waits") };
+            let Pick::Dispatched(job) = drr.pick(now, |_| Judgment::Take) else { panic!("everybody waits") };
             let demand = demands[turn % demands.len()];
-            assert!(drr.end(job, End::Served(demand.tokens), now).is_ok());
-            assert!(drr.enqueue(flows[chosen as usize], chosen, demand, now).is_ok());
+            let Ok(ended) = drr.end(job, End::Served(demand.tokens), now) else { panic!("it runs") };
+            assert!(drr.enqueue(ended.item, ended.item, demand, now).is_ok());
         }
         let nanos = start.elapsed().as_nanos() as f64 / TURNS as f64;
         // The first round fills the caches.
