@@ -146,6 +146,32 @@ tenants: {acme: {max_queue: 1, max_inflight: {hard: 1, on_exceed: queue}, models
 }
 
 #[test]
+fn what_a_settlement_has_crossed_is_told_by_the_next_admission() {
+    let policy = "
+tenants: {acme: {tpm: {hard: 1000, soft: 500}, max_inflight: {hard: 9, soft: 1}, models: {m: {}}}}";
+    let (gate, clock) = gate(policy);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = told.clone();
+    gate.subscribe(move |alert| sink.lock().unwrap().push((alert.limit.to_string(), alert.used)));
+    let who = Principal::builder("acme").build();
+    let small = Request::chat("m").input_tokens(10).max_output_tokens(10);
+    let admit = || gate.admit(&who, &small).lease().unwrap();
+    let rate = |used| ("tpm".to_owned(), used);
+    admit().settle(Usage::tokens(10, 690)).unwrap();
+    assert_eq!(*told.lock().unwrap(), [], "no admission has seen it");
+    let seen = admit();
+    assert_eq!(*told.lock().unwrap(), [rate(720)]);
+    let second = admit();
+    assert_eq!(*told.lock().unwrap(), [rate(720), ("max_inflight".to_owned(), 2)], "the rate is told once");
+    drop((seen, second));
+    clock.advance(Duration::from_secs(60));
+    admit().settle(Usage::tokens(10, 10)).unwrap();
+    admit().settle(Usage::tokens(10, 590)).unwrap();
+    admit().settle(Usage::tokens(10, 10)).unwrap();
+    assert_eq!(told.lock().unwrap().len(), 3, "crossed once more: {told:?}");
+}
+
+#[test]
 fn a_soft_amount_and_a_percentage_are_told_once_a_period() {
     let policy = "
 models: {m: {price: {input: 1, output: 1}}}

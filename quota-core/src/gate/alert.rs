@@ -18,7 +18,7 @@ pub type Subscriber = Arc<dyn Fn(&Alert) + Send + Sync>;
 /// Scope, limit, and whether it is the soft amount.
 type Mark = (Arc<str>, Arc<str>, bool);
 
-/// Which mark of which account was told, and in which period.
+/// Which mark of which account was told, and in which period, or that it is still passed ([`ABOVE`]).
 type Told = papaya::HashMap<Mark, u64, ahash::RandomState>;
 
 /// What has been told, and to whom.
@@ -65,19 +65,22 @@ impl<S: Store> Shared<S> {
             });
             let marks = [(bound.soft.map(|soft| soft.saturating_add(1)), true), (percent, false)];
             for (mark, soft) in marks {
-                let Some(mark) = mark.filter(|mark| hold.used >= *mark) else { continue };
-                let before = hold.used - hold.amount.min(hold.used);
-                // A rate and a gauge have no period: each crossing from below is one.
-                let period = match &bound.column.window {
-                    crate::policy::plan::Window::Fixed(_) => Some(hold.mark),
-                    _ => None,
+                let Some(mark) = mark else { continue };
+                let first = |period| self.alerts.first(&bound.scope, &bound.limit, soft, period);
+                let crossed = match &bound.column.window {
+                    crate::policy::plan::Window::Fixed(_) => hold.used >= mark && first(hold.mark),
+                    // A rate and a gauge have no period: each crossing from below is one, also one that a settlement
+                    // brought about, which the next admission sees.
+                    _ if hold.used >= mark => {
+                        let before = hold.used - hold.amount.min(hold.used);
+                        first(ABOVE) || before < mark
+                    }
+                    _ => {
+                        self.alerts.below(&bound.scope, &bound.limit, soft);
+                        false
+                    }
                 };
-                if period.is_none() && before >= mark {
-                    continue;
-                }
-                if let Some(period) = period
-                    && !self.alerts.first(&bound.scope, &bound.limit, soft, period)
-                {
+                if !crossed {
                     continue;
                 }
                 self.tell(
@@ -107,7 +110,18 @@ impl<S: Store> Shared<S> {
     }
 }
 
+/// In place of a period, of limits that have none: the mark is passed and has been told.
+const ABOVE: u64 = u64::MAX;
+
 impl Alerts {
+    /// Notes that a mark without a period is not passed, so that the next time it is told again.
+    fn below(&self, scope: &Arc<str>, limit: &Arc<str>, soft: bool) {
+        let told = self.told.pin();
+        if !told.is_empty() {
+            told.remove(&(scope.clone(), limit.clone(), soft));
+        }
+    }
+
     /// Whether this mark is told for the first time in its period; from then on it is not.
     fn first(&self, scope: &Arc<str>, limit: &Arc<str>, soft: bool, period: u64) -> bool {
         let told = self.told.pin();
