@@ -356,6 +356,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
                 price: upstream.unwrap_or(model).price.as_ref().map(|price| price.value.clone()),
                 ceilings,
                 pool: model.pool.clone().or_else(|| upstream.and_then(|up| up.pool.clone())),
+                work: model.work.or(upstream.and_then(|up| up.work)).unwrap_or_default(),
                 limits: self.scope(&model.scope),
             };
             plans.insert(name.value.clone(), Arc::new(plan));

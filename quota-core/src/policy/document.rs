@@ -9,7 +9,7 @@ use super::document_price::price;
 use super::error::{ErrorKind, Origin};
 use super::fields::{Cursor, Fields, Name, Spanned};
 use super::limits::{LimitDoc, limits};
-use super::plan::{AgentRuns, Priority, QueueMode, StalePools, UnknownPrice, UpstreamFailure};
+use super::plan::{AgentRuns, Priority, QueueMode, StalePools, UnknownPrice, UpstreamFailure, Work};
 use super::price::Price;
 use crate::estimate::Tokenizer;
 use crate::key::Digest;
@@ -267,6 +267,7 @@ pub(crate) struct ModelDoc {
     pub(crate) price: Option<Spanned<Arc<Price>>>,
     pub(crate) ceilings: CeilingsDoc,
     pub(crate) pool: Option<Arc<str>>,
+    pub(crate) work: Option<Work>,
     pub(crate) scope: Scope,
 }
 
@@ -298,7 +299,24 @@ fn model(f: &mut Fields<'_>) -> ModelDoc {
         price: f.get("price", "USD per million tokens, and per one of the rest", price),
         ceilings,
         pool: f.get("pool", "The capacity that it shares with other models", |c| c.name()).map(|pool| pool.value),
+        work: f.get("work", "What a thousand of its tokens take of its pool, in units of work", |c| {
+            c.record("work", work)
+        }),
         scope: scope(f),
+    }
+}
+
+fn work(f: &mut Fields<'_>) -> Work {
+    let mut units = |name, about| {
+        let units = f.get(name, about, |c| c.count(0..=u64::from(u32::MAX)));
+        units.map(|units| units.value as u32)
+    };
+    let usual = Work::default();
+    Work {
+        input: units("input", "Input that is not cached; 1000 if left out").unwrap_or(usual.input),
+        cached: units("cached_input", "Input from the cache; 100 if left out").unwrap_or(usual.cached),
+        output: units("output", "Output, which is made one token at a time; 4000 if left out").unwrap_or(usual.output),
+        pairs: units("pairs", "A million pairs of an input and an output token; 0 if left out").unwrap_or(usual.pairs),
     }
 }
 

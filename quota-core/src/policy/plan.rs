@@ -166,8 +166,31 @@ pub struct ModelPlan {
     pub ceilings: Ceilings,
     /// The capacity that it shares with other models.
     pub pool: Option<Arc<str>>,
+    /// What its tokens take of the pool.
+    pub work: Work,
     /// Limits over all tenants.
     pub limits: Vec<Limit>,
+}
+
+/// What tokens take of a pool, in thousandths of a unit of work a token: the scheduler's currency, see
+/// [`scheduler::work`](crate::scheduler::work).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Work {
+    /// Of an input token that is not cached.
+    pub input: u32,
+    /// Of an input token from the cache.
+    pub cached: u32,
+    /// Of an output token.
+    pub output: u32,
+    /// Of a million pairs of an input and an output token.
+    pub pairs: u32,
+}
+
+impl Default for Work {
+    /// 1, 0.1 and 4 units; no weight on pairs.
+    fn default() -> Work {
+        Work { input: 1000, cached: 100, output: 4000, pairs: 0 }
+    }
 }
 
 impl ModelPlan {
@@ -180,6 +203,7 @@ impl ModelPlan {
             price: None,
             ceilings: Ceilings::default(),
             pool: None,
+            work: Work::default(),
             limits: Vec::new(),
         }
     }
