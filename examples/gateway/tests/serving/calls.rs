@@ -374,7 +374,7 @@ async fn requests_wait_where_the_policy_lets_them() {
         server.send(Method::POST, "/v1/chat/completions", &headers, streamed("sim-slow").to_string().into()).await;
     let impatient = server.chat("impatient", &chat("sim-chat")).await;
     let error = &impatient.json()["error"];
-    assert_eq!((impatient.status, &error["reason"]), (429, &json!("concurrency_exceeded")));
+    assert_eq!((impatient.status, &error["reason"]), (503, &json!("queue_timeout")));
     assert!(error["message"].as_str().unwrap().contains("waited"), "{error}");
     assert!(impatient.header("retry-after").is_some());
     // It is admitted once the first has ended.
@@ -493,7 +493,7 @@ async fn a_bad_policy_is_told_and_changes_nothing() {
     let file = folder.join("policy.yaml");
     let policy = std::fs::read_to_string(POLICY).unwrap();
     std::fs::write(&file, &policy).unwrap();
-    let server = start(Source { policy: Some(file.clone()), prices: None }, Upstream::Simulated).await;
+    let server = start(Source { policy: Some(file.clone()), prices: None }, instant()).await;
     assert_eq!(server.chat("acme", &chat("sim-chat")).await.status, 200);
     let digest = server.gateway.gate.digest();
 
