@@ -193,14 +193,18 @@ const tables = {
   pools: new Table("pools", [
     { key: "pool", label: "Pool", cell: (line) => (line.pool ? { text: line.pool, name: "name", title: line.pool } : { text: "none", name: "zero" }) },
     { key: "percent", label: "Pressure", numeric: true, left: true, cell: (line) => ({ bar: { parts: [[line.percent < 90 ? "spent" : "unresolved", line.percent]] }, title: `${line.percent} %` }) },
-    ofMost("in_flight", "most", "In flight"), ofMost("kept", "most_kept", "Kept tokens"), waiting, wait("stale_ms", "Heard of"),
+    ofMost("in_flight", "most", "In flight"), ofMost("kept", "most_kept", "Kept tokens"), waiting,
+    {
+      key: "stale_ms", label: "Last report", numeric: true,
+      cell: (line) => ({ text: line.stale_ms === null ? "—" : duration(line.stale_ms), title: line.faults.join("; "), name: line.faults.length ? "num warn" : "num" }),
+    },
   ], { key: (line) => line.pool, empty: "No pool is watched." }),
   turns: new Table("turns", [
     text("tenant", "Tenant"), text("lane", "Lane"), text("pool", "Pool"), waiting, amount("in_flight", "In flight"),
     amount("turns", "Turns"), wait("wait_ms", "Wait"), amount("deficit", "Deficit"), amount("served", "Served"),
   ], { key: (line) => JSON.stringify([line.pool, line.lane, line.tenant]), empty: "Nobody had to take turns lately." }),
   lanes: new Table("lanes", [
-    text("lane", "Lane"), amount("weight", "Weight"), waiting, wait("wait_ms", "Wait"), wait("longest_wait_ms", "Longest"), amount("open", "Open"), amount("allowed", "Allowed"), amount("queued", "Queued"),
+    text("lane", "Lane"), amount("weight", "Weight"), waiting, wait("wait_ms", "Wait"), amount("open", "Open"), amount("allowed", "Allowed"), amount("queued", "Queued"),
     amount("refused", "Refused", "bad"), amount("charged_usd", "USD"),
   ], { key: (line) => line.lane, empty: "There is no lane." }),
   limits: new Table("limits", [

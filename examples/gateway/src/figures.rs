@@ -58,7 +58,7 @@ pub fn figures(gateway: &Gateway) -> Value {
         "models": by(&plan, &snapshot, &open, |_, model| (model.clone(), "".into()), ["model", ""]),
         "pairs": by(&plan, &snapshot, &open, |tenant, model| (tenant.clone(), model.clone()), ["tenant", "model"]),
         "lanes": lanes(&plan, &snapshot, &open),
-        "pools": pools(&snapshot),
+        "pools": pools(gateway, &snapshot),
         "turns": turns(&snapshot),
         "limits": limits(gate, &plan, &snapshot, &open),
         "refusals": refusals(&snapshot),
@@ -182,9 +182,7 @@ fn lanes(plan: &Plan, snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
     }
     ordered(lines, |lane, value| {
         value["lane"] = json!(lane);
-        let waits = waits.get(lane).copied().unwrap_or_default();
-        value["wait_ms"] = json!(waits.mean_ms());
-        value["longest_wait_ms"] = json!(waits.longest / 1_000_000);
+        value["wait_ms"] = json!(waits.get(lane).and_then(|waits| waits.mean_ms()));
         value["waiting"] = json!(waiting.get(lane).copied().unwrap_or(0));
         if let Some(lane) = plan.lanes.get(lane) {
             value["weight"] = json!(lane.weight);
@@ -199,14 +197,12 @@ struct Waits {
     turns: u64,
     /// Nanoseconds.
     sum: u64,
-    longest: u64,
 }
 
 impl Waits {
     fn add(&mut self, counts: &Counts) {
         self.turns += counts.waits.iter().sum::<u64>();
         self.sum = self.sum.saturating_add(counts.waited);
-        self.longest = self.longest.max(counts.longest_wait);
     }
 
     fn mean_ms(&self) -> Option<u64> {
@@ -215,7 +211,7 @@ impl Waits {
 }
 
 /// The queues in front of pools. The one of models without a pool is shown while somebody has something there.
-fn pools(snapshot: &Snapshot) -> Value {
+fn pools(gateway: &Gateway, snapshot: &Snapshot) -> Value {
     let shown =
         snapshot.pools.iter().filter(|pool| pool.gated || pool.queue.lanes.iter().any(|l| !l.tenants.is_empty()));
     cut(shown
@@ -228,6 +224,7 @@ fn pools(snapshot: &Snapshot) -> Value {
                 "kept": valve.kept, "most_kept": most(valve.most_kept),
                 "waiting": queue.lanes.iter().map(|lane| lane.queued).sum::<u64>(),
                 "stale_ms": queue.staleness.map(|age| age.as_millis() as u64),
+                "faults": gateway.watch.as_ref().map(|watch| watch.faults(&pool.pool)).unwrap_or_default(),
             })
         })
         .collect())
@@ -433,7 +430,7 @@ mod tests {
     use super::*;
     use crate::call::Patience;
     use crate::server::Config;
-    use crate::simulated::Simulation;
+    use crate::simulated::{QUICK, Simulation};
     use crate::source::Source;
     use crate::upstream::Upstream;
     use quota_core::lease::Cause;
@@ -443,7 +440,7 @@ mod tests {
     fn figures_add_up_and_are_bounded() {
         let config = Config {
             source: Source::default(),
-            upstream: Upstream::Simulated(Simulation::instant()),
+            upstream: Upstream::Simulated(Simulation::paced(QUICK)),
             metrics: None,
             identity: Default::default(),
             admin_key: "admin".into(),
@@ -487,6 +484,13 @@ mod tests {
         for (scope, hard) in [("tenant:acme", "25"), ("tenant:acme/key:acme-batch", "5")] {
             assert_eq!(budget(scope), ["0.001656", "0.00075", "0.00075", hard]);
         }
+        // A thousand tokens in each, and four units for each token out.
+        let turns = &lines("turns")[0];
+        let turns = ["pool", "lane", "tenant", "in_flight", "turns", "served"].map(|field| turns[field].clone());
+        assert_eq!(json!(turns), json!(["sim", "interactive", "acme", 1, 3, 2068]));
+        let pool = &lines("pools")[0];
+        let pool = ["pool", "in_flight", "most", "most_kept", "waiting"].map(|field| pool[field].clone());
+        assert_eq!(json!(pool), json!(["sim", 1, 8, 76_000, 0]));
         let three = &lines("unresolved")[0];
         assert_eq!((&three["request_id"], &three["seen_output"]), (&json!("three"), &json!(7)));
         assert_eq!(lines("refusals").iter().map(|line| line["count"].as_u64().unwrap()).sum::<u64>(), 2 * LAST as u64);

@@ -29,12 +29,28 @@ pub struct Metrics {
     pub priority_hints: bool,
 }
 
-/// A gate with what is known of its pools, and what has to live as long as it.
+/// Servers that are being asked.
+pub(crate) struct Watch {
+    pool: Arc<str>,
+    replicas: usize,
+    poller: Poller,
+}
+
+impl Watch {
+    /// Why replicas of a pool are not heard of, by their place; empty where all are.
+    pub(crate) fn faults(&self, pool: &str) -> Vec<String> {
+        let watched = (0..self.replicas).filter(|_| *self.pool == *pool);
+        let fault = |replica| Some(format!("replica {replica}: {}", self.poller.state(replica)?.fault?));
+        watched.filter_map(fault).collect()
+    }
+}
+
+/// A gate with what is known of its pools, and who asks for it.
 pub(crate) fn gate(
     policy: Policy,
     upstream: &Upstream,
     metrics: Option<&Metrics>,
-) -> Result<(Gate, Option<Poller>), String> {
+) -> Result<(Gate, Option<Watch>), String> {
     let named: BTreeSet<Arc<str>> = policy.plan().models.values().filter_map(|model| model.pool.clone()).collect();
     let builder = Gate::builder(policy);
     if let Upstream::Simulated(simulation) = upstream
@@ -53,7 +69,8 @@ pub(crate) fn gate(
     let reported = Arc::new(Reported::new(replicas, holds).declaring(metrics.max_running, None));
     let clock = Arc::new(SystemClock::new());
     let poller = Poller::start(plan, reported.clone(), clock.clone()).map_err(|why| told(why.to_string()))?;
-    Ok((builder.clock(clock).pool(pool, reported).build(), Some(poller)))
+    let gate = builder.clock(clock).pool(pool.clone(), reported).build();
+    Ok((gate, Some(Watch { pool, replicas: replicas.into(), poller })))
 }
 
 /// The pool that is meant, of those that the policy names.

@@ -15,7 +15,6 @@ use quota_core::gpu::Dialect;
 use quota_core::keeper::Keeper;
 use quota_core::key::Digest;
 use quota_core::policy::plan::Plan;
-use quota_core::poller::Poller;
 use quota_core::respond::{Headers, headers as balance_headers};
 use quota_core::{Balance, Gate, Policy, Principal};
 use serde_json::{Value, json};
@@ -25,7 +24,7 @@ use crate::call::Patience;
 use crate::dashboard::{self, Dashboard};
 use crate::endpoint::{CHAT, COMPLETIONS, EMBEDDINGS, Endpoint, MESSAGES, RESPONSES};
 use crate::identity::Identity;
-use crate::pools::{self, Metrics};
+use crate::pools::{self, Metrics, Watch};
 use crate::source::Source;
 use crate::upstream::Upstream;
 use crate::{acts, models, operator};
@@ -58,7 +57,7 @@ pub struct Gateway {
     /// Ends leases and waits in time.
     _keeper: Keeper,
     /// Asks servers how full they are.
-    _poller: Option<Poller>,
+    pub(crate) watch: Option<Watch>,
     /// What tells the upstream whose turn it is.
     pub(crate) hints: Option<Dialect>,
     pub(crate) admin_key: Digest,
@@ -116,13 +115,13 @@ impl Gateway {
     pub fn new(config: Config) -> Result<Arc<Gateway>, String> {
         let policy = config.source.load()?;
         let plan = policy.plan().clone();
-        let (gate, poller) = pools::gate(policy, &config.upstream, config.metrics.as_ref())?;
+        let (gate, watch) = pools::gate(policy, &config.upstream, config.metrics.as_ref())?;
         let hints = config.metrics.filter(|metrics| metrics.priority_hints).map(|metrics| metrics.plan.dialect);
         Ok(Arc::new(Gateway {
             plan: RwLock::new(plan),
             dashboard: Dashboard::default(),
             _keeper: Keeper::start(gate.clone(), SWEEP).map_err(|why| format!("no thread: {why}"))?,
-            _poller: poller,
+            watch,
             hints,
             gate,
             admin_key: Digest::of(&config.admin_key),

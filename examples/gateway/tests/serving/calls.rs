@@ -381,6 +381,7 @@ async fn requests_wait_where_the_policy_lets_them() {
     let body = chat("sim-chat");
     let (_, second) = tokio::join!(first.text(), server.chat("queue", &body));
     assert_eq!(second.status, 200, "{}", second.text);
+    assert!(second.header("x-quota-waited-ms").is_some());
     assert_eq!(server.story(&second).await.last().map(String::as_str), Some("settled"));
     assert_eq!(server.counted(Counter::Queued), 2);
     assert!(server.gateway.gate.snapshot().waiting_lanes().values().all(|waiting| *waiting == 0));
