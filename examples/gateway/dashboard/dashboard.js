@@ -115,7 +115,7 @@ class Table {
 
   ordered() {
     const wanted = byId("filter").value.trim().toLowerCase();
-    const names = ["tenant", "model", "scope", "limit", "lane", "reason", "request_id", "event", "plan"];
+    const names = ["tenant", "model", "scope", "limit", "pool", "lane", "reason", "request_id", "event", "plan"];
     const has = (line) => names.some((name) => String(line[name] ?? "").toLowerCase().includes(wanted));
     const lines = this.lines.filter((line) => !wanted || has(line));
     const column = this.columns.find((column) => column.key === this.sort);
@@ -169,6 +169,12 @@ const traffic = [
   },
 ];
 const waiting = amount("waiting", "Waiting");
+const wait = (key, label) => ({ key, label, numeric: true, cell: (line) => ({ text: line[key] === null ? "—" : duration(line[key]), name: line[key] ? "num" : "num zero" }) });
+// What is there of the most that may be; without a most nothing bounds it.
+const ofMost = (key, most, label) => ({
+  key, label, numeric: true,
+  cell: (line) => ({ text: line[most] === null ? grouped(line[key]) : `${grouped(line[key])} of ${grouped(line[most])}`, name: line[key] ? "num" : "num zero" }),
+});
 
 function bar(line) {
   const [hard, used, held, open] = [line.hard, line.used, line.held, line.unresolved].map(Number);
@@ -184,8 +190,21 @@ const tables = {
   models: new Table("models", [text("model", "Model"), ...traffic], { key: (line) => line.model, empty: "The policy names no model." }),
   pairs: new Table("pairs", [text("tenant", "Tenant"), text("model", "Model"), ...traffic],
     { key: (line) => JSON.stringify([line.tenant, line.model]), empty: "No tenant has a model." }),
+  pools: new Table("pools", [
+    { key: "pool", label: "Pool", cell: (line) => (line.pool ? { text: line.pool, name: "name", title: line.pool } : { text: "none", name: "zero" }) },
+    { key: "percent", label: "Pressure", numeric: true, left: true, cell: (line) => ({ bar: { parts: [[line.percent < 90 ? "spent" : "unresolved", line.percent]] }, title: `${line.percent} %` }) },
+    ofMost("in_flight", "most", "In flight"), ofMost("kept", "most_kept", "Kept tokens"), waiting,
+    {
+      key: "stale_ms", label: "Last report", numeric: true,
+      cell: (line) => ({ text: line.stale_ms === null ? "—" : duration(line.stale_ms), title: line.faults.join("; "), name: line.faults.length ? "num warn" : "num" }),
+    },
+  ], { key: (line) => line.pool, empty: "No pool is watched." }),
+  turns: new Table("turns", [
+    text("tenant", "Tenant"), text("lane", "Lane"), text("pool", "Pool"), waiting, amount("in_flight", "In flight"),
+    amount("turns", "Turns"), wait("wait_ms", "Wait"), amount("deficit", "Deficit"), amount("served", "Served"),
+  ], { key: (line) => JSON.stringify([line.pool, line.lane, line.tenant]), empty: "Nobody had to take turns lately." }),
   lanes: new Table("lanes", [
-    text("lane", "Lane"), amount("weight", "Weight"), waiting, amount("open", "Open"), amount("allowed", "Allowed"), amount("queued", "Queued"),
+    text("lane", "Lane"), amount("weight", "Weight"), waiting, wait("wait_ms", "Wait"), amount("open", "Open"), amount("allowed", "Allowed"), amount("queued", "Queued"),
     amount("refused", "Refused", "bad"), amount("charged_usd", "USD"),
   ], { key: (line) => line.lane, empty: "There is no lane." }),
   limits: new Table("limits", [
@@ -244,7 +263,7 @@ function show() {
   for (const list of ["tenants", "models", "pairs"]) {
     tables[list].fill(figures[list].lines.map((line) => ({ ...line, error: errorOf(line) })), figures[list].all);
   }
-  tables.lanes.fill(figures.lanes.lines, figures.lanes.all);
+  for (const list of ["pools", "lanes", "turns"]) tables[list].fill(figures[list].lines, figures[list].all);
   const unseen = figures.limits.tenants_left_off;
   tables.limits.besides = unseen ? `${grouped(unseen)} tenants with fewer requests were not looked at` : "";
   const money = byId("money").checked;

@@ -146,6 +146,9 @@ impl Call {
     /// What an upstream's refusal means for the lease and for the asker.
     async fn refused(&self, response: Response) -> (Outcome, Fault) {
         let status = response.status().as_u16();
+        if matches!(status, 429 | 503) {
+            self.lease.pool_refused();
+        }
         let seconds =
             response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse::<u32>().ok());
         let read = alive(&self.lease, self.patience.idle, to_bytes(response.into_body(), MAX_ERROR)).await;

@@ -9,6 +9,7 @@ use quota_core::gate::{Counter, Gate, Snapshot, Tally};
 use quota_core::journal::{Entry, Event};
 use quota_core::lease::{Record, State};
 use quota_core::policy::plan::Plan;
+use quota_core::scheduler::Counts;
 use quota_core::time::{Now, show_instant};
 use quota_core::{Balance, Meter, Principal, Reason, Refusal, Store, Usd};
 use serde_json::{Value, json};
@@ -57,6 +58,8 @@ pub fn figures(gateway: &Gateway) -> Value {
         "models": by(&plan, &snapshot, &open, |_, model| (model.clone(), "".into()), ["model", ""]),
         "pairs": by(&plan, &snapshot, &open, |tenant, model| (tenant.clone(), model.clone()), ["tenant", "model"]),
         "lanes": lanes(&plan, &snapshot, &open),
+        "pools": pools(gateway, &snapshot),
+        "turns": turns(&snapshot),
         "limits": limits(gate, &plan, &snapshot, &open),
         "refusals": refusals(&snapshot),
         "unresolved": unresolved(&open, now),
@@ -173,14 +176,77 @@ fn lanes(plan: &Plan, snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
         lines.entry(record.claim.terms.lane.clone()).or_default().kept.add(record);
     }
     let waiting = snapshot.waiting_lanes();
+    let mut waits: BTreeMap<&Arc<str>, Waits> = BTreeMap::new();
+    for lane in snapshot.pools.iter().flat_map(|pool| &pool.queue.lanes) {
+        waits.entry(&lane.lane).or_default().add(&lane.counts);
+    }
     ordered(lines, |lane, value| {
         value["lane"] = json!(lane);
+        value["wait_ms"] = json!(waits.get(lane).and_then(|waits| waits.mean_ms()));
         value["waiting"] = json!(waiting.get(lane).copied().unwrap_or(0));
         if let Some(lane) = plan.lanes.get(lane) {
             value["weight"] = json!(lane.weight);
             value["max_queue"] = json!(lane.max_queue);
         }
     })
+}
+
+/// Waits for turns.
+#[derive(Debug, Default, Clone, Copy)]
+struct Waits {
+    turns: u64,
+    /// Nanoseconds.
+    sum: u64,
+}
+
+impl Waits {
+    fn add(&mut self, counts: &Counts) {
+        self.turns += counts.waits.iter().sum::<u64>();
+        self.sum = self.sum.saturating_add(counts.waited);
+    }
+
+    fn mean_ms(&self) -> Option<u64> {
+        self.sum.checked_div(self.turns).map(|nanos| nanos / 1_000_000)
+    }
+}
+
+/// The queues in front of pools. The one of models without a pool is shown while somebody has something there.
+fn pools(gateway: &Gateway, snapshot: &Snapshot) -> Value {
+    let shown =
+        snapshot.pools.iter().filter(|pool| pool.gated || pool.queue.lanes.iter().any(|l| !l.tenants.is_empty()));
+    cut(shown
+        .map(|pool| {
+            let (queue, valve) = (&pool.queue, &pool.queue.valve);
+            // Without a backend nothing bounds it.
+            let most = |most: u64| pool.gated.then_some(most);
+            json!({
+                "pool": pool.pool, "percent": pool.percent, "in_flight": valve.in_flight, "most": most(valve.most),
+                "kept": valve.kept, "most_kept": most(valve.most_kept),
+                "waiting": queue.lanes.iter().map(|lane| lane.queued).sum::<u64>(),
+                "stale_ms": queue.staleness.map(|age| age.as_millis() as u64),
+                "faults": gateway.watch.as_ref().map(|watch| watch.faults(&pool.pool)).unwrap_or_default(),
+            })
+        })
+        .collect())
+}
+
+/// What each tenant waits for and gets in each lane of each pool, those that were served most first. Work is in units.
+fn turns(snapshot: &Snapshot) -> Value {
+    let lanes = snapshot.pools.iter().flat_map(|pool| pool.queue.lanes.iter().map(move |lane| (pool, lane)));
+    let mut found: Vec<_> =
+        lanes.flat_map(|(pool, lane)| lane.tenants.iter().map(move |tenant| (pool, lane, tenant))).collect();
+    found.sort_by_key(|(.., tenant)| std::cmp::Reverse(tenant.flow.served));
+    let all = found.len();
+    let lines = found.iter().take(MAX_LINES).map(|(pool, lane, tenant)| {
+        let (flow, mut waits) = (&tenant.flow, Waits::default());
+        waits.add(&tenant.counts);
+        json!({
+            "pool": pool.pool, "lane": lane.lane, "tenant": tenant.tenant, "waiting": flow.queued,
+            "in_flight": flow.in_flight, "deficit": flow.deficit / 1000, "served": flow.served / 1000,
+            "turns": waits.turns, "wait_ms": waits.mean_ms(),
+        })
+    });
+    json!({ "lines": lines.collect::<Vec<_>>(), "all": all })
 }
 
 fn ordered<K>(lines: BTreeMap<K, Line>, label: impl Fn(&K, &mut Value)) -> Value {
@@ -364,6 +430,7 @@ mod tests {
     use super::*;
     use crate::call::Patience;
     use crate::server::Config;
+    use crate::simulated::{QUICK, Simulation};
     use crate::source::Source;
     use crate::upstream::Upstream;
     use quota_core::lease::Cause;
@@ -373,7 +440,8 @@ mod tests {
     fn figures_add_up_and_are_bounded() {
         let config = Config {
             source: Source::default(),
-            upstream: Upstream::Simulated,
+            upstream: Upstream::Simulated(Simulation::paced(QUICK)),
+            metrics: None,
             identity: Default::default(),
             admin_key: "admin".into(),
             max_body: 1,
@@ -416,6 +484,13 @@ mod tests {
         for (scope, hard) in [("tenant:acme", "25"), ("tenant:acme/key:acme-batch", "5")] {
             assert_eq!(budget(scope), ["0.001656", "0.00075", "0.00075", hard]);
         }
+        // A thousand tokens in each, and four units for each token out.
+        let turns = &lines("turns")[0];
+        let turns = ["pool", "lane", "tenant", "in_flight", "turns", "served"].map(|field| turns[field].clone());
+        assert_eq!(json!(turns), json!(["sim", "interactive", "acme", 1, 3, 2068]));
+        let pool = &lines("pools")[0];
+        let pool = ["pool", "in_flight", "most", "most_kept", "waiting"].map(|field| pool[field].clone());
+        assert_eq!(json!(pool), json!(["sim", 1, 8, 76_000, 0]));
         let three = &lines("unresolved")[0];
         assert_eq!((&three["request_id"], &three["seen_output"]), (&json!("three"), &json!(7)));
         assert_eq!(lines("refusals").iter().map(|line| line["count"].as_u64().unwrap()).sum::<u64>(), 2 * LAST as u64);

@@ -1,12 +1,11 @@
 //! A gateway in OpenAI's and Anthropic's manner that enforces a quota policy: what it takes in front of a model pool to use
 //! [`quota_core`].
 //!
-//! The path of a request, whichever [`endpoint`] it is for: [`identity`] says whose it is, [`spend`] reads its body,
-//! [`admit`] asks the gate and waits where the policy says so, [`rewrite`] makes the upstream's body of it, [`call`] sends
-//! it and ends the lease whatever happens, [`relay`] passes a stream through. The tenant comes from the key alone.
+//! The path of a request, whichever [`endpoint`] it is for: [`identity`] says whose it is, [`spend`] reads its body and
+//! waits for its turn, [`rewrite`] makes the upstream's body of it, [`call`] sends it and ends the lease whatever happens,
+//! [`relay`] passes a stream through. The tenant comes from the key alone. [`pools`] says how full the upstream is.
 
 pub mod acts;
-pub mod admit;
 pub mod answer;
 pub mod args;
 pub mod call;
@@ -18,6 +17,7 @@ pub mod identity;
 pub mod jwt;
 pub mod models;
 pub mod operator;
+pub mod pools;
 pub mod relay;
 pub mod rewrite;
 pub mod server;

@@ -10,14 +10,12 @@ use gateway::args::{Args, USAGE};
 use gateway::call::Patience;
 use gateway::identity::Identity;
 use gateway::server::{Config, Gateway, random_hex, router};
+use gateway::simulated::{QUICK, Simulation};
 use gateway::source::{DEMO_KEY, DEMO_KEYS, Source};
 use gateway::upstream::Upstream;
-use quota_core::keeper::Keeper;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-/// How often expired leases are looked for.
-const SWEEP: Duration = Duration::from_secs(1);
 /// How long requests may go on after the signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -47,7 +45,7 @@ async fn run(args: Args) -> Result<(), String> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let upstream = match &args.upstream {
         Some(address) => Upstream::http(address, set("GATEWAY_UPSTREAM_KEY").as_deref())?,
-        None => Upstream::Simulated,
+        None => Upstream::Simulated(Simulation::paced(QUICK)),
     };
     let identity = match &args.jwt {
         Some(jwt) => {
@@ -64,10 +62,16 @@ async fn run(args: Args) -> Result<(), String> {
     };
     let made_up = given.is_none().then(|| admin_key.clone());
     let source = Source { policy: args.policy.clone(), prices: args.prices.clone() };
-    let config =
-        Config { source, upstream, identity, admin_key, max_body: args.max_body, patience: Patience::default() };
+    let config = Config {
+        source,
+        upstream,
+        metrics: args.metrics.clone(),
+        identity,
+        admin_key,
+        max_body: args.max_body,
+        patience: Patience::default(),
+    };
     let gateway = Gateway::new(config)?;
-    let _keeper = Keeper::start(gateway.gate.clone(), SWEEP).map_err(|why| format!("no thread: {why}"))?;
     let listen = |why: std::io::Error| format!("--listen {}: {why}", args.listen);
     let listener = TcpListener::bind(args.listen).await.map_err(listen)?;
     let address = listener.local_addr().map_err(listen)?;

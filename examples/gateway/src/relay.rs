@@ -25,6 +25,8 @@ use crate::sse::{Events, MAX_EVENT};
 const PIECES: usize = 32;
 /// Bytes that are read after the asker has left.
 const MAX_LEFT: usize = 16 << 20;
+/// Output tokens after which the queue is told again how far an answer is.
+const TOLD_EVERY: u64 = 32;
 /// What an output may be above what was agreed before its stream is cut, in tokens: that and as much again.
 const SLACK: u64 = 16;
 
@@ -89,7 +91,7 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
     let mut upstream = body.into_data_stream();
     let mut events = Events::default();
     let mut beat = interval(heartbeat(&call.lease));
-    let (mut heard, mut read_on, mut covered) = (Instant::now(), 0, 0);
+    let (mut heard, mut read_on, mut covered, mut tell_at) = (Instant::now(), 0, 0, 1);
     loop {
         tokio::select! {
             piece = upstream.next() => {
@@ -109,7 +111,12 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
                 }
                 // The upstream is not silent while a slow asker is waited for.
                 heard = Instant::now();
-                if let Err(told) = cover(call, usage.output_so_far(), &mut covered) {
+                let output = usage.output_so_far();
+                if output >= tell_at {
+                    call.lease.progress(output);
+                    tell_at = output + TOLD_EVERY;
+                }
+                if let Err(told) = cover(call, output, &mut covered) {
                     return End::Cut(told);
                 }
             }

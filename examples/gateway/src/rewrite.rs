@@ -6,14 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use quota_core::gpu::PriorityHint;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::answer::{Fault, Manner};
 use crate::endpoint::Endpoint;
 
-/// Members by which some upstreams let a body choose address, account or another model.
-const IGNORED: [&str; 15] = [
+/// Members by which some upstreams let a body choose address, account or another model, or go before others.
+const IGNORED: [&str; 16] = [
     "api_base",
     "api_key",
     "api_version",
@@ -27,6 +28,7 @@ const IGNORED: [&str; 15] = [
     "mock_response",
     "model_list",
     "organization",
+    "priority",
     "tenant_id",
     "user_config",
 ];
@@ -40,6 +42,8 @@ pub struct Agreed {
     pub max_output_tokens: u64,
     /// Tools to leave out.
     pub disable_tools: Vec<Arc<str>>,
+    /// What tells the upstream whose turn it is.
+    pub priority: Option<PriorityHint>,
 }
 
 /// A body for the upstream.
@@ -64,6 +68,9 @@ pub fn rewrite(endpoint: &Endpoint, body: &[u8], stream: bool, agreed: &Agreed) 
     }
     set(&mut members, "model", &*agreed.model);
     bound(&mut members, endpoint.bounds, agreed.max_output_tokens);
+    if let Some(hint) = agreed.priority.filter(|_| endpoint.manner == Manner::OpenAi) {
+        set(&mut members, hint.field, hint.value);
+    }
     if endpoint.manner == Manner::Anthropic {
         bound_thinking(&mut members, agreed.max_output_tokens)?;
     }

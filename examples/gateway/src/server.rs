@@ -4,12 +4,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::Response;
 use axum::routing::{MethodRouter, get, post};
+use quota_core::gpu::Dialect;
+use quota_core::keeper::Keeper;
 use quota_core::key::Digest;
 use quota_core::policy::plan::Plan;
 use quota_core::respond::{Headers, headers as balance_headers};
@@ -21,9 +24,13 @@ use crate::call::Patience;
 use crate::dashboard::{self, Dashboard};
 use crate::endpoint::{CHAT, COMPLETIONS, EMBEDDINGS, Endpoint, MESSAGES, RESPONSES};
 use crate::identity::Identity;
+use crate::pools::{self, Metrics, Watch};
 use crate::source::Source;
 use crate::upstream::Upstream;
 use crate::{acts, models, operator};
+
+/// How often expired leases are looked for, and pools.
+const SWEEP: Duration = Duration::from_secs(1);
 
 /// How a gateway is set up.
 pub struct Config {
@@ -31,6 +38,8 @@ pub struct Config {
     pub source: Source,
     /// Where requests go.
     pub upstream: Upstream,
+    /// Who tells how full the upstream is; the simulated one tells by itself.
+    pub metrics: Option<Metrics>,
     /// Whose tokens it believes beside the policy's keys.
     pub identity: Identity,
     /// The key of `/admin` and `/metrics`.
@@ -45,6 +54,12 @@ pub struct Config {
 pub struct Gateway {
     /// The gate.
     pub gate: Gate,
+    /// Ends leases and waits in time.
+    _keeper: Keeper,
+    /// Asks servers how full they are.
+    pub(crate) watch: Option<Watch>,
+    /// What tells the upstream whose turn it is.
+    pub(crate) hints: Option<Dialect>,
     pub(crate) admin_key: Digest,
     pub(crate) upstream: Arc<Upstream>,
     pub(crate) max_body: usize,
@@ -95,13 +110,20 @@ impl Gateway {
     /// A gateway by its configuration.
     ///
     /// # Errors
-    /// What is wrong with the policy, or the operating system has no random numbers.
+    /// What is wrong with the policy or with what is said of its pools, or the operating system has no random numbers or no
+    /// thread.
     pub fn new(config: Config) -> Result<Arc<Gateway>, String> {
         let policy = config.source.load()?;
+        let plan = policy.plan().clone();
+        let (gate, watch) = pools::gate(policy, &config.upstream, config.metrics.as_ref())?;
+        let hints = config.metrics.filter(|metrics| metrics.priority_hints).map(|metrics| metrics.plan.dialect);
         Ok(Arc::new(Gateway {
-            plan: RwLock::new(policy.plan().clone()),
+            plan: RwLock::new(plan),
             dashboard: Dashboard::default(),
-            gate: Gate::new(policy),
+            _keeper: Keeper::start(gate.clone(), SWEEP).map_err(|why| format!("no thread: {why}"))?,
+            watch,
+            hints,
+            gate,
             admin_key: Digest::of(&config.admin_key),
             identity: config.identity,
             source: config.source,

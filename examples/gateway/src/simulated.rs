@@ -2,25 +2,28 @@
 //!
 //! Models whose names begin so behave in their own ways: `sim-error-before` fails with 500, `sim-error-mid-stream`
 //! breaks off after a few words, `sim-no-usage` reports none, `sim-slow` takes its time, `sim-overlong` goes far beyond
-//! its bound, `sim-429` has no room. Every other model answers at once. Invariant: the text depends on the request
-//! alone.
+//! its bound, `sim-429` has no room. Every other model answers as fast as the replicas give tokens, or at once. Invariant:
+//! the text depends on the request alone.
 
 mod chat;
 mod messages;
+mod pace;
 mod responses;
 
-use std::convert::Infallible;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
+use quota_core::gpu::simulated::{Shape, SimulatedPool};
+use quota_core::time::SystemClock;
 use serde_json::{Value, json};
 use tokio_stream::StreamExt;
 
+pub use self::pace::QUICK;
+use self::pace::{Pace, Run};
 use crate::answer::json_response;
 
 /// What answers are made of; each word counts as one token.
@@ -37,42 +40,78 @@ const SLOW: Duration = Duration::from_millis(50);
 /// Numbers in a vector.
 const DIMENSIONS: u64 = 8;
 
-/// The pool as a server of its own, for a gateway that is given its address.
-pub fn router() -> Router {
-    Router::new().fallback(|request: Request| async {
-        let (parts, body) = request.into_parts();
-        let body = axum::body::to_bytes(body, 64 << 20).await.unwrap_or_default();
-        Ok::<_, Infallible>(answer(parts.uri.path().trim_start_matches("/v1"), &body).await)
-    })
-}
+/// The simulated pool: with replicas that take their time, or without.
+#[derive(Clone)]
+pub struct Simulation(Option<Arc<Pace>>);
 
-/// The pool's answer to a body posted to a path below `/v1`.
-pub async fn answer(path: &str, body: &[u8]) -> Response {
-    let Ok(body) = serde_json::from_slice::<Value>(body) else { return error(400, "the body is not JSON") };
-    let model = body["model"].as_str().unwrap_or_default().to_owned();
-    if model.starts_with("sim-error-before") {
-        return error(500, "the simulated model failed");
+impl Simulation {
+    /// Answers are there at once.
+    pub fn instant() -> Simulation {
+        Simulation(None)
     }
-    if model.starts_with("sim-429") {
-        let mut response = error(429, "the simulated pool is full");
-        response.headers_mut().insert("retry-after", HeaderValue::from_static("7"));
-        return response;
+
+    /// Answers come as replicas of this shape give their tokens; it has to be asked within a runtime.
+    pub fn paced(shape: Shape) -> Simulation {
+        Simulation(Some(Arc::new(Pace::new(shape))))
     }
-    let streamed = body["stream"] == json!(true);
-    if model.starts_with("sim-slow") && !streamed {
-        tokio::time::sleep(SLOW * 4).await;
+
+    /// The replicas, and the clock that they go by.
+    pub fn replicas(&self) -> Option<(Arc<SimulatedPool>, Arc<SystemClock>)> {
+        self.0.as_ref().map(|pace| (pace.pool.clone(), pace.clock.clone()))
     }
-    match (path, streamed) {
-        ("/embeddings", _) => embeddings(&model, &body),
-        ("/chat/completions", false) => chat::whole(&Part::new(&body, &["messages"])),
-        ("/chat/completions", true) => chat::stream(&Part::new(&body, &["messages"]), chat::CHUNK),
-        ("/completions", false) => chat::text(&Part::new(&body, &["prompt"])),
-        ("/completions", true) => chat::stream(&Part::new(&body, &["prompt"]), chat::TEXT),
-        ("/responses", false) => responses::whole(&Part::new(&body, &["instructions", "input"])),
-        ("/responses", true) => responses::stream(&Part::new(&body, &["instructions", "input"])),
-        ("/messages", false) => messages::whole(&Part::new(&body, &["system", "messages"])),
-        ("/messages", true) => messages::stream(&Part::new(&body, &["system", "messages"])),
-        _ => error(404, "no such path"),
+
+    /// The answer to a body posted to a path below `/v1`.
+    pub async fn answer(&self, path: &str, body: &[u8]) -> Response {
+        let Ok(body) = serde_json::from_slice::<Value>(body) else { return error(400, "the body is not JSON") };
+        let model = body["model"].as_str().unwrap_or_default();
+        if model.starts_with("sim-error-before") {
+            return error(500, "the simulated model failed");
+        }
+        if model.starts_with("sim-429") {
+            let mut response = error(429, "the simulated pool is full");
+            response.headers_mut().insert("retry-after", HeaderValue::from_static("7"));
+            return response;
+        }
+        let inputs: &[&str] = match path {
+            "/embeddings" => &["input"],
+            "/chat/completions" => &["messages"],
+            "/completions" => &["prompt"],
+            "/responses" => &["instructions", "input"],
+            "/messages" => &["system", "messages"],
+            _ => return error(404, "no such path"),
+        };
+        let part = Part::new(&body, inputs);
+        let embeds = path == "/embeddings";
+        let output = if embeds { 1 } else { part.choices * part.words };
+        let run = match self.0.as_ref().map(|pace| pace.submit(part.input, output)).transpose() {
+            Ok(run) => run,
+            Err(why) => return error(400, &why.to_string()),
+        };
+        if body["stream"] == json!(true) && !embeds {
+            let frames = match path {
+                "/chat/completions" => chat::stream(&part, chat::CHUNK),
+                "/completions" => chat::stream(&part, chat::TEXT),
+                "/responses" => responses::stream(&part),
+                _ => messages::stream(&part),
+            };
+            return part.stream(frames, run);
+        }
+        if let Some(run) = &run
+            && run.reached(output).await.is_err()
+        {
+            return error(500, "the simulated replica is gone");
+        }
+        if part.slow {
+            tokio::time::sleep(SLOW * 4).await;
+        }
+        let answer = match path {
+            "/embeddings" => embeddings(&part.model, &body),
+            "/chat/completions" => chat::whole(&part),
+            "/completions" => chat::text(&part),
+            "/responses" => responses::whole(&part),
+            _ => messages::whole(&part),
+        };
+        json_response(200, &Vec::new(), &answer)
     }
 }
 
@@ -132,12 +171,21 @@ impl Part {
         (0..self.words).map(word).collect()
     }
 
-    /// A stream of frames. One that breaks off does so behind those that are given.
-    fn frames(&self, frames: Vec<String>) -> Response {
-        let broken = io::Error::new(io::ErrorKind::ConnectionReset, "the simulated model broke off");
-        let frames = frames.into_iter().map(|frame| Ok(Bytes::from(frame)));
-        let frames: Vec<io::Result<Bytes>> = frames.chain(self.breaks.map(|_| Err(broken))).collect();
-        let frames = tokio_stream::iter(frames);
+    /// A stream of frames, each when its words are there. One that breaks off does so behind those that are given.
+    fn stream(&self, frames: Frames, run: Option<Run>) -> Response {
+        let broken = || io::Error::new(io::ErrorKind::ConnectionReset, "the simulated model broke off");
+        // Dropped with the body.
+        let run = run.map(Arc::new);
+        let frames = tokio_stream::iter(frames.list).then(move |(words, frame)| {
+            let run = run.clone();
+            async move {
+                match run {
+                    Some(run) => run.reached(words).await.map_err(|_| broken()).map(|()| frame),
+                    None => Ok(frame),
+                }
+            }
+        });
+        let frames = frames.chain(tokio_stream::iter(self.breaks.map(|_| Err(broken()))));
         let body = match self.slow {
             true => Body::from_stream(frames.throttle(SLOW)),
             false => Body::from_stream(frames),
@@ -145,6 +193,26 @@ impl Part {
         let mut response = Response::new(body);
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
         response
+    }
+}
+
+/// The frames of a stream.
+#[derive(Default)]
+struct Frames {
+    /// Each with the words that have to be there before it; the first are sent with the first word.
+    list: Vec<(u64, Bytes)>,
+    words: u64,
+}
+
+impl Frames {
+    fn push(&mut self, frame: String) {
+        self.list.push((self.words.max(1), frame.into()));
+    }
+
+    /// A frame with a word in it.
+    fn say(&mut self, frame: String) {
+        self.words += 1;
+        self.push(frame);
     }
 }
 
@@ -163,7 +231,7 @@ fn word(at: u64) -> &'static str {
     WORDS[at as usize % WORDS.len()]
 }
 
-fn embeddings(model: &str, body: &Value) -> Response {
+fn embeddings(model: &str, body: &Value) -> Value {
     let input = &body["input"];
     let single = !input.is_array() || input[0].is_number();
     let inputs = if single { vec![input] } else { input.as_array().into_iter().flatten().collect() };
@@ -176,9 +244,8 @@ fn embeddings(model: &str, body: &Value) -> Response {
         .enumerate()
         .map(|(index, input)| json!({ "object": "embedding", "index": index, "embedding": vector(input) }));
     let used = tokens(input);
-    let answer = json!({
+    json!({
         "object": "list", "model": model, "data": data.collect::<Vec<_>>(),
         "usage": { "prompt_tokens": used, "total_tokens": used },
-    });
-    json_response(200, &Vec::new(), &answer)
+    })
 }

@@ -9,14 +9,12 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
-use quota_core::gate::Degradation;
 use quota_core::request::MAX_RUN_ID;
 use quota_core::{Lease, Principal, Request};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio_stream::StreamExt;
 
-use crate::admit::admit;
 use crate::answer::{Fault, add_headers};
 use crate::call::Call;
 use crate::endpoint::Endpoint;
@@ -88,14 +86,15 @@ impl Gateway {
             shown.who = who.on_behalf_of(user);
         }
         shown.model = Some(request.model.clone());
-        let (lease, degradation) =
-            admit(&self.gate, &who, &request).await.map_err(|refusal| Box::new(manner.refusal(&refusal)))?;
+        // An asker who leaves drops this future, and with it the place in the queue.
+        let turn = self.gate.acquire(&who, &request).await;
+        let lease = turn.map_err(|refusal| Box::new(manner.refusal(&refusal)))?;
         if lease.is_repeat() {
             // One settlement would pay for many calls.
             let told = "A request under this idempotency key is in progress; it is not run twice.";
             return Err(fault(Fault::new(409, "request_in_progress", told).header("x-should-retry", "false")));
         }
-        let agreed = self.agreed(&lease, &request, degradation.as_ref());
+        let agreed = self.agreed(&lease, &request);
         let rewritten = match rewrite(&endpoint, &bytes, request.stream, &agreed) {
             Ok(rewritten) => rewritten,
             Err(why) => {
@@ -106,7 +105,11 @@ impl Gateway {
         };
         let mut headers = self.rate_headers(manner, &shown.who, Some(&lease.claim().terms.group));
         headers.push((manner.id_header(), request.id.as_deref().unwrap_or(own_id).to_owned()));
-        if let Some(degradation) = &degradation {
+        let waited = lease.waited();
+        if !waited.is_zero() {
+            headers.push(("x-quota-waited-ms", waited.as_nanos().div_ceil(1_000_000).to_string()));
+        }
+        if let Some(degradation) = lease.degradation() {
             headers.push(("x-quota-degraded", format!("{};{}", degradation.step, degradation.reason.code())));
         }
         Ok(Call {
@@ -120,12 +123,13 @@ impl Gateway {
         })
     }
 
-    fn agreed(&self, lease: &Lease, request: &Request, degradation: Option<&Degradation>) -> Agreed {
+    fn agreed(&self, lease: &Lease, request: &Request) -> Agreed {
         let upstream = self.plan().models.get(lease.model()).and_then(|model| model.upstream.clone());
         Agreed {
             model: upstream.unwrap_or_else(|| lease.model().into()),
             max_output_tokens: (lease.max_output_tokens() / request.choices).max(1),
-            disable_tools: degradation.map(|degradation| degradation.disable_tools.clone()).unwrap_or_default(),
+            disable_tools: lease.degradation().map(|lesser| lesser.disable_tools.clone()).unwrap_or_default(),
+            priority: self.hints.and_then(|dialect| dialect.priority(lease.rank())),
         }
     }
 }

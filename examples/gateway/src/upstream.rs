@@ -11,7 +11,7 @@ use reqwest::redirect::Policy;
 
 use crate::answer::Manner;
 use crate::endpoint::Endpoint;
-use crate::simulated;
+use crate::simulated::Simulation;
 
 /// The version of Anthropic's API that its bodies are in.
 const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
@@ -23,7 +23,7 @@ pub enum Upstream {
     /// A server.
     Http(Http),
     /// The simulated pool.
-    Simulated,
+    Simulated(Simulation),
 }
 
 /// A server in OpenAI's manner, and in Anthropic's where messages are sent to it.
@@ -79,7 +79,10 @@ impl Upstream {
     /// # Errors
     /// [`Unanswered`] if there is no head.
     pub async fn send(&self, endpoint: &Endpoint, body: String) -> Result<Response, Unanswered> {
-        let Upstream::Http(http) = self else { return Ok(simulated::answer(endpoint.path, body.as_bytes()).await) };
+        let http = match self {
+            Upstream::Http(http) => http,
+            Upstream::Simulated(simulation) => return Ok(simulation.answer(endpoint.path, body.as_bytes()).await),
+        };
         let mut request = http.client.post(format!("{}{}", http.base, endpoint.path));
         request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT_ENCODING, "identity").body(body);
         if let Some([bearer, _]) = &http.key {

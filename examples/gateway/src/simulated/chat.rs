@@ -2,11 +2,9 @@
 //!
 //! Invariant: a stream has usage only if it was asked for, in a chunk of its own before `[DONE]`.
 
-use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::Part;
-use crate::answer::json_response;
+use super::{Frames, Part};
 
 /// The shape of a stream's chunks.
 #[derive(Clone, Copy)]
@@ -47,26 +45,26 @@ fn finish(part: &Part) -> &'static str {
     if part.full { "length" } else { "stop" }
 }
 
-pub(super) fn whole(part: &Part) -> Response {
+pub(super) fn whole(part: &Part) -> Value {
     let message = json!({ "role": "assistant", "content": part.text(), "refusal": null });
     answer(part, "chatcmpl-simulated", "chat.completion", "message", message)
 }
 
-pub(super) fn text(part: &Part) -> Response {
+pub(super) fn text(part: &Part) -> Value {
     answer(part, "cmpl-simulated", "text_completion", "text", part.text().into())
 }
 
-fn answer(part: &Part, id: &str, object: &str, member: &str, content: Value) -> Response {
+fn answer(part: &Part, id: &str, object: &str, member: &str, content: Value) -> Value {
     let choice = |index| json!({ "index": index, "finish_reason": finish(part), "logprobs": null, member: content });
     let choices: Vec<Value> = (0..part.choices).map(choice).collect();
     let mut answer = json!({ "id": id, "object": object, "created": 0, "model": part.model, "choices": choices });
     if part.reports {
         answer["usage"] = usage(part);
     }
-    json_response(200, &Vec::new(), &answer)
+    answer
 }
 
-pub(super) fn stream(part: &Part, shape: Shape) -> Response {
+pub(super) fn stream(part: &Part, shape: Shape) -> Frames {
     let frame = |choices: Value, usage: Value| {
         let mut chunk = json!({
             "id": shape.id, "object": shape.object, "created": 0, "model": part.model, "choices": choices,
@@ -82,12 +80,12 @@ pub(super) fn stream(part: &Part, shape: Shape) -> Response {
         choice["finish_reason"] = finish;
         frame(json!([choice]), Value::Null)
     };
-    let mut frames = Vec::new();
+    let mut frames = Frames::default();
     for index in 0..part.choices {
         frames.push(one(index, (shape.begins)(), Value::Null));
-        frames.extend(part.said().map(|word| one(index, (shape.says)(word), Value::Null)));
+        part.said().for_each(|word| frames.say(one(index, (shape.says)(word), Value::Null)));
         if part.breaks.is_some() {
-            return part.frames(frames);
+            return frames;
         }
         frames.push(one(index, (shape.ends)(), json!(finish(part))));
     }
@@ -95,5 +93,5 @@ pub(super) fn stream(part: &Part, shape: Shape) -> Response {
         frames.push(frame(json!([]), usage(part)));
     }
     frames.push("data: [DONE]\n\n".into());
-    part.frames(frames)
+    frames
 }

@@ -2,11 +2,9 @@
 //!
 //! Invariant: only the last event of a stream, which holds the whole response, has its usage.
 
-use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::Part;
-use crate::answer::json_response;
+use super::{Frames, Part};
 
 /// The response with so much of its output.
 fn response(part: &Part, output: Value, done: bool) -> Value {
@@ -38,35 +36,37 @@ fn item(content: Value, done: bool) -> Value {
     json!({ "id": "msg_simulated", "type": "message", "role": "assistant", "status": status, "content": content })
 }
 
-pub(super) fn whole(part: &Part) -> Response {
+pub(super) fn whole(part: &Part) -> Value {
     let output = json!([item(json!([text(part.text())]), true)]);
-    json_response(200, &Vec::new(), &response(part, output, true))
+    response(part, output, true)
 }
 
-pub(super) fn stream(part: &Part) -> Response {
-    let mut frames = Vec::new();
-    let mut event = |kind: &str, mut body: Value| {
+pub(super) fn stream(part: &Part) -> Frames {
+    let mut frames = Frames::default();
+    let event = |frames: &Frames, kind: &str, mut body: Value| {
         body["type"] = kind.into();
-        body["sequence_number"] = frames.len().into();
-        frames.push(format!("event: {kind}\ndata: {body}\n\n"));
+        body["sequence_number"] = frames.list.len().into();
+        format!("event: {kind}\ndata: {body}\n\n")
     };
+    let push = |frames: &mut Frames, kind: &str, body: Value| frames.push(event(frames, kind, body));
     let at = |member: &str, value: Value| json!({ "item_id": "msg_simulated", "output_index": 0, "content_index": 0, member: value });
-    event("response.created", json!({ "response": response(part, json!([]), false) }));
-    event("response.in_progress", json!({ "response": response(part, json!([]), false) }));
-    event("response.output_item.added", json!({ "output_index": 0, "item": item(json!([]), false) }));
-    event("response.content_part.added", at("part", text(String::new())));
+    push(&mut frames, "response.created", json!({ "response": response(part, json!([]), false) }));
+    push(&mut frames, "response.in_progress", json!({ "response": response(part, json!([]), false) }));
+    push(&mut frames, "response.output_item.added", json!({ "output_index": 0, "item": item(json!([]), false) }));
+    push(&mut frames, "response.content_part.added", at("part", text(String::new())));
     for word in part.said() {
         let mut delta = at("delta", word.into());
         delta["logprobs"] = json!([]);
-        event("response.output_text.delta", delta);
+        let event = event(&frames, "response.output_text.delta", delta);
+        frames.say(event);
     }
     if part.breaks.is_none() {
         let done = item(json!([text(part.text())]), true);
-        event("response.output_text.done", at("text", part.text().into()));
-        event("response.content_part.done", at("part", text(part.text())));
-        event("response.output_item.done", json!({ "output_index": 0, "item": done }));
+        push(&mut frames, "response.output_text.done", at("text", part.text().into()));
+        push(&mut frames, "response.content_part.done", at("part", text(part.text())));
+        push(&mut frames, "response.output_item.done", json!({ "output_index": 0, "item": done }));
         let last = if part.full { "response.incomplete" } else { "response.completed" };
-        event(last, json!({ "response": response(part, json!([done]), true) }));
+        push(&mut frames, last, json!({ "response": response(part, json!([done]), true) }));
     }
-    part.frames(frames)
+    frames
 }

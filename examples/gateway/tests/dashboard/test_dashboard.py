@@ -123,7 +123,10 @@ def test_figures_are_shown_and_follow_what_happens(browser, gateway):
         page.shows("refusals", {"Tenant": "—", "Model": "—", "Count": "1"}, "model_")
         page.shows("unresolved", {"Tenant": "acme", "Cause": "no usage", "Model": "sim-no-usage"})
         page.shows("limits", {"Hard": "0.00005", "Used": "0.000027", "Held": "0"}, "tenant:poor", "daily_budget_usd")
-        page.shows("lanes", {"Allowed": "8", "Waiting": "0"}, "interactive")
+        page.shows("lanes", {"Allowed": "8", "Waiting": "0", "Wait": "0 ms"}, "interactive")
+        # A quarter of what two replicas run is open; what was served is input and four times the output.
+        page.shows("pools", {"In flight": "0 of 8", "Kept tokens": "0 of 76,000", "Waiting": "0"}, "sim")
+        page.shows("turns", {"Lane": "interactive", "Pool": "sim", "Turns": "3", "Served": "141"}, "acme")
         expect(page.page.locator(".tile", has_text="refused").locator("b")).to_have_text("5")
         # What happens while it is looked at: a stream is open, holds, and settles.
         before = page.cells("limits", "tenant:acme", "max_inflight")
@@ -131,6 +134,7 @@ def test_figures_are_shown_and_follow_what_happens(browser, gateway):
         assert before["Used"] == "0"
         page.shows("limits", {"Used": "1", "Held": "1"}, "tenant:acme", "max_inflight")
         page.shows("tenants", {"Open": "1"}, "acme")
+        page.shows("pools", {"In flight": "1 of 8"}, "sim")
         page.picture("light")
         list(stream)
         page.shows("tenants", {"Open": "0", "Allowed": "6", "Settled": "5"}, "acme")

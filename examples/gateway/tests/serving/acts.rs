@@ -117,6 +117,7 @@ async fn verified_claims_name_a_principal() {
     use gateway::call::Patience;
     use gateway::identity::Identity;
     use gateway::server::Config;
+    use gateway::simulated::Simulation;
     use gateway::source::Source;
     use gateway::upstream::Upstream;
 
@@ -125,7 +126,8 @@ async fn verified_claims_name_a_principal() {
     let source = Source { policy: Some(POLICY.into()), prices: None };
     let server = start_by(Config {
         source,
-        upstream: Upstream::Simulated,
+        upstream: Upstream::Simulated(Simulation::instant()),
+        metrics: None,
         identity,
         admin_key: ADMIN.into(),
         max_body: MAX_BODY,

@@ -374,13 +374,14 @@ async fn requests_wait_where_the_policy_lets_them() {
         server.send(Method::POST, "/v1/chat/completions", &headers, streamed("sim-slow").to_string().into()).await;
     let impatient = server.chat("impatient", &chat("sim-chat")).await;
     let error = &impatient.json()["error"];
-    assert_eq!((impatient.status, &error["reason"]), (429, &json!("concurrency_exceeded")));
+    assert_eq!((impatient.status, &error["reason"]), (503, &json!("queue_timeout")));
     assert!(error["message"].as_str().unwrap().contains("waited"), "{error}");
     assert!(impatient.header("retry-after").is_some());
     // It is admitted once the first has ended.
     let body = chat("sim-chat");
     let (_, second) = tokio::join!(first.text(), server.chat("queue", &body));
     assert_eq!(second.status, 200, "{}", second.text);
+    assert!(second.header("x-quota-waited-ms").is_some());
     assert_eq!(server.story(&second).await.last().map(String::as_str), Some("settled"));
     assert_eq!(server.counted(Counter::Queued), 2);
     assert!(server.gateway.gate.snapshot().waiting_lanes().values().all(|waiting| *waiting == 0));
@@ -493,7 +494,7 @@ async fn a_bad_policy_is_told_and_changes_nothing() {
     let file = folder.join("policy.yaml");
     let policy = std::fs::read_to_string(POLICY).unwrap();
     std::fs::write(&file, &policy).unwrap();
-    let server = start(Source { policy: Some(file.clone()), prices: None }, Upstream::Simulated).await;
+    let server = start(Source { policy: Some(file.clone()), prices: None }, instant()).await;
     assert_eq!(server.chat("acme", &chat("sim-chat")).await.status, 200);
     let digest = server.gateway.gate.digest();
 

@@ -1,7 +1,6 @@
 //! What the endpoints have in common, and what each has of its own.
 
 use gateway::source::Source;
-use gateway::upstream::Upstream;
 use quota_core::gate::Counter;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -279,7 +278,7 @@ async fn a_stream_that_outlives_its_lease_keeps_it() {
     let file = std::env::temp_dir().join(format!("gateway-lease-{}.yaml", std::process::id()));
     let policy = std::fs::read_to_string(POLICY).unwrap();
     std::fs::write(&file, policy + "\nsettings: {lease_ttl_ms: 1000}\n").unwrap();
-    let server = start(Source { policy: Some(file.clone()), prices: None }, Upstream::Simulated).await;
+    let server = start(Source { policy: Some(file.clone()), prices: None }, instant()).await;
     std::fs::remove_file(&file).unwrap();
     for (count, (path, mut body)) in endpoints("sim-slow").into_iter().enumerate().filter(|(at, _)| at % 3 == 0) {
         body["stream"] = json!(true);

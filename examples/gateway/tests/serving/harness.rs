@@ -9,6 +9,7 @@ use axum::http::HeaderMap;
 use gateway::call::Patience;
 use gateway::identity::Identity;
 use gateway::server::{Config, Gateway, router};
+use gateway::simulated::Simulation;
 use gateway::source::Source;
 use gateway::upstream::Upstream;
 use quota_core::Principal;
@@ -75,7 +76,8 @@ pub async fn start(source: Source, upstream: Upstream) -> Server {
 
 pub async fn start_with(source: Source, upstream: Upstream, patience: Patience) -> Server {
     let identity = Identity::default();
-    start_by(Config { source, upstream, identity, admin_key: ADMIN.into(), max_body: MAX_BODY, patience }).await
+    let (admin_key, metrics) = (ADMIN.into(), None);
+    start_by(Config { source, upstream, metrics, identity, admin_key, max_body: MAX_BODY, patience }).await
 }
 
 pub async fn start_by(config: Config) -> Server {
@@ -86,8 +88,13 @@ pub async fn start_by(config: Config) -> Server {
     Server { url, gateway, client: Client::new() }
 }
 
+/// The simulated pool, whose answers are there at once.
+pub fn instant() -> Upstream {
+    Upstream::Simulated(Simulation::instant())
+}
+
 pub async fn simulated() -> Server {
-    start(Source { policy: Some(POLICY.into()), prices: None }, Upstream::Simulated).await
+    start(Source { policy: Some(POLICY.into()), prices: None }, instant()).await
 }
 
 pub async fn in_front_of(url: &str) -> Server {
@@ -196,7 +203,7 @@ pub async fn recording() -> (String, Seen) {
             let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
             let path = parts.uri.path().to_owned();
             keep.lock().unwrap().push((path.clone(), parts.headers, serde_json::from_slice(&body).unwrap()));
-            gateway::simulated::answer(path.trim_start_matches("/v1"), &body).await
+            Simulation::instant().answer(path.trim_start_matches("/v1"), &body).await
         }
     });
     (listen(app).await, seen)

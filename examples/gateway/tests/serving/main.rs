@@ -4,3 +4,4 @@ mod acts;
 mod calls;
 mod endpoints;
 mod harness;
+mod queues;
