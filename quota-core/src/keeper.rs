@@ -61,9 +61,9 @@ impl Keeper {
 /// Sleeps until the interval is over or something is due; tells whether to stop.
 fn sleep(gate: &Gate<Memory>, told: &Receiver<Told>, alarm: &Waker, interval: Duration) -> bool {
     let end = gate.now().mono.saturating_add(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+    // Before the look, so that what becomes due after it is told.
+    gate.alarm(alarm);
     loop {
-        // Each time, since a reload may have brought new pools; before the look, so that what becomes due after it is told.
-        gate.alarm(alarm);
         let until = gate.next_due().map_or(end, |due| due.min(end));
         let left = Duration::from_nanos(until.saturating_sub(gate.now().mono)).min(interval);
         match told.recv_timeout(left) {

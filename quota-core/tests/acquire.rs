@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use quota_core::gate::{Queued, Target};
+use quota_core::gate::{Counter, Queued, Target};
 use quota_core::gpu::{FixedPool, ReplicaLoad, Reported};
 use quota_core::journal::Event;
 use quota_core::keeper::Keeper;
@@ -171,6 +171,8 @@ fn who_has_waited_too_long_is_told_what_for() {
     assert_eq!(refusal.detail.as_deref(), Some("waited in lane `chat` for pool `h200`"));
     let story: Vec<_> = gate.explain("late").iter().map(|entry| entry.event.name()).collect();
     assert_eq!(story, ["queued", "refused"]);
+    let lane = &gate.snapshot().lanes["chat"];
+    assert_eq!((lane.get(Counter::Rejected), lane.reason(Reason::QueueTimeout)), (1, 1));
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod view;
 mod wiring;
 
 use std::sync::{Arc, Weak};
+use std::task::Waker;
 
 use smallvec::SmallVec;
 
@@ -96,6 +97,8 @@ struct Shared<S: Store> {
     backends: pools::Backends,
     /// The turns of open leases that have one. The handle on the lease owns it.
     turns: papaya::HashMap<LeaseId, Weak<Turn>, ahash::RandomState>,
+    /// Who is woken when something in a queue is due earlier.
+    alarm: ArcCell<Waker>,
 }
 
 impl<S: Store> Clone for Gate<S> {
@@ -195,6 +198,7 @@ impl<S: Store> GateBuilder<S> {
             alerts: alert::Alerts::default(),
             backends: self.backends,
             turns: papaya::HashMap::default(),
+            alarm: ArcCell::empty(),
         };
         Gate(Arc::new(Handle { shared: Arc::new(shared) }))
     }
@@ -235,7 +239,12 @@ impl<S: Store> Gate<S> {
         match place.try_turn() {
             None => S::ready(Decision::Queue(Queued { lane, max_wait, refusal, pool, place: Some(place) })),
             Some(Ok(turn)) => self.decide_now(who, request, Some(turn), now),
-            Some(Err(refused)) => S::ready(shared.reject(unqueued(refused, *refusal, &lane, &pool), now)),
+            Some(Err(refused)) => {
+                let refusal = unqueued(refused, *refusal, &lane, &pool);
+                let tally = shared.tallies.find(&refusal.tenant, &refusal.model);
+                let tally = tally.as_deref().unwrap_or(&shared.tallies.strangers);
+                S::ready(shared.refuse_in(&lane, tally, refusal, now))
+            }
         }
     }
 
@@ -443,6 +452,9 @@ impl<S: Store> Gate<S> {
         let plan = policy.plan().clone();
         let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &shared.backends, Some(before), now));
         shared.wiring.store(Some(Arc::new(wiring)));
+        if let Some(alarm) = shared.alarm.load() {
+            self.alarm(&alarm);
+        }
         shared.journal.append(Event::Loaded(digest), now);
     }
 

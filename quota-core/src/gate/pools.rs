@@ -240,9 +240,10 @@ impl<S: Store> Gate<S> {
         self.shared().wired(|wiring| wiring.pools.all().filter_map(|pool| pool.scheduler.next_due()).min())
     }
 
-    /// Has a waker called whenever [`next_due`](Gate::next_due) becomes earlier; in place of an earlier one. To be called
-    /// again after a reload, which may bring new pools.
+    /// Has a waker called whenever [`next_due`](Gate::next_due) becomes earlier, also for pools that a later policy brings; in
+    /// place of an earlier one.
     pub fn alarm(&self, waker: &Waker) {
+        self.shared().alarm.store(Some(Arc::new(waker.clone())));
         self.shared().wired(|wiring| wiring.pools.all().for_each(|pool| pool.scheduler.alarm(waker)));
     }
 }

@@ -58,12 +58,13 @@ const TENANTS: [OfTenant; 6] = [
 /// What became of requests that got no turn: the label and the count.
 type Lost = (&'static str, fn(&Counts) -> u64);
 
-const LOST: [Lost; 5] = [
+const LOST: [Lost; 6] = [
     ("full", |counts| counts.full),
     ("overloaded", |counts| counts.overloaded),
     ("timed_out", |counts| counts.timed_out),
     ("left", |counts| counts.left),
     ("put_back", |counts| counts.put_back),
+    ("unused", |counts| counts.unused),
 ];
 
 impl Page {

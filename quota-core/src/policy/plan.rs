@@ -164,7 +164,7 @@ pub struct ModelPlan {
     pub price: Option<Arc<Price>>,
     /// Its own ceilings: context window and longest output.
     pub ceilings: Ceilings,
-    /// The capacity that it shares with other models.
+    /// The capacity that it shares with other models. A model that the policy does not name (`"*"`) has none.
     pub pool: Option<Arc<str>>,
     /// What its tokens take of the pool.
     pub work: Work,

@@ -258,7 +258,12 @@ impl Desk {
 
     fn ended(&mut self, slot: &Arc<Slot>, end: End) {
         match slot.job().map(|job| self.drr.end(job, end, self.now)) {
-            Some(Ok(ended)) => self.valve.give_back(ended.kept),
+            Some(Ok(ended)) => {
+                self.valve.give_back(ended.kept);
+                if end == End::NeverStarted {
+                    self.count_slot(slot, |counts| counts.unused += 1);
+                }
+            }
             // It entered where there was no place left to remember it: only its room was taken.
             None => self.valve.give_back(demand(&slot.arrival).kept()),
             Some(Err(_)) => {}

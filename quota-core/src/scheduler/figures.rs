@@ -22,6 +22,8 @@ pub struct Counts {
     pub longest_wait: u64,
     /// Turns given back because a limit had no room.
     pub put_back: u64,
+    /// Turns that ended before the request started: its limits refused it, or whoever asked had left.
+    pub unused: u64,
     /// Refused because a queue was full.
     pub full: u64,
     /// Refused because they would have waited too long.
