@@ -92,10 +92,11 @@ fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
     }
 }
 
-/// A queue that any thread adds to without waiting for another, in the order of the additions.
+/// A queue that any thread adds to, in the order of the additions.
 ///
-/// In ordinary builds crossbeam's. Who takes out may wait for the two instructions between which another claims a slot and
-/// fills it. Under loom an ideal queue behind loom's mutex.
+/// In ordinary builds crossbeam's: who takes out may wait for the two instructions between which another claims a slot and
+/// fills it, who adds, for those between which another adds the next block of 31. Under loom an ideal queue behind
+/// loom's mutex.
 #[cfg(not(quota_loom))]
 pub(crate) struct Queue<T>(crossbeam::queue::SegQueue<T>);
 
@@ -111,6 +112,10 @@ impl<T> Queue<T> {
 
     pub(crate) fn pop(&self) -> Option<T> {
         self.0.pop()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -129,6 +134,10 @@ impl<T> Queue<T> {
 
     pub(crate) fn pop(&self) -> Option<T> {
         self.0.lock().unwrap().pop_front()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap().is_empty()
     }
 }
 

@@ -182,7 +182,8 @@ impl Scene {
                 self.served[job.flow] -= job.told as i64;
                 (job.told, job.seen) = (0, 0);
                 self.running.retain(|(_, other)| *other != id);
-                self.waiting[job.flow].push_front((item, id));
+                let flow = job.flow;
+                self.line_up_again(flow, item, id);
             }
             Step::SetAside => {
                 let first = self.waiting.iter_mut().find_map(VecDeque::pop_front);
@@ -194,11 +195,18 @@ impl Scene {
             Step::BringBack => {
                 if let Some((item, id)) = self.aside.pop() {
                     self.drr.bring_back(id, self.now);
-                    self.waiting[self.jobs[item].flow].push_front((item, id));
+                    self.line_up_again(self.jobs[item].flow, item, id);
                 }
             }
             Step::Dispatch => self.dispatch(),
         }
+    }
+
+    /// What comes back has its old place: items are numbered by arrival.
+    fn line_up_again(&mut self, flow: usize, item: usize, id: JobId) {
+        let line = &mut self.waiting[flow];
+        let at = line.partition_point(|(other, _)| *other < item);
+        line.insert(at, (item, id));
     }
 
     fn dispatch(&mut self) {

@@ -97,6 +97,8 @@ struct Shared<S: Store> {
     backends: pools::Backends,
     /// The turns of open leases that have one. The handle on the lease owns it.
     turns: papaya::HashMap<LeaseId, Weak<Turn>, ahash::RandomState>,
+    /// Held by a reload.
+    reloads: parking_lot::Mutex<()>,
     /// Who is woken when something in a queue is due earlier.
     alarm: ArcCell<Waker>,
 }
@@ -199,6 +201,7 @@ impl<S: Store> GateBuilder<S> {
             backends: self.backends,
             turns: papaya::HashMap::default(),
             alarm: ArcCell::empty(),
+            reloads: parking_lot::Mutex::new(()),
         };
         Gate(Arc::new(Handle { shared: Arc::new(shared) }))
     }
@@ -232,12 +235,14 @@ impl<S: Store> Gate<S> {
             return self.decide(who, request, now);
         };
         // What the time alone brings about may not have been looked at yet.
-        let waits_in = shared.wired(|wiring| wiring.pools.get(Some(&pool)).clone());
-        if waits_in.scheduler.next_due().is_some_and(|due| due <= now.mono) {
-            waits_in.scheduler.tick(now.mono);
-        }
+        place.look_at(now.mono);
         match place.try_turn() {
             None => S::ready(Decision::Queue(Queued { lane, max_wait, refusal, pool, place: Some(place) })),
+            // A turn is its tenant's: another's request has to line up by itself.
+            Some(Ok(turn)) if *turn.arrival().tenant != *who.tenant() => {
+                drop(Seat::new(Some(turn), now));
+                self.decide(who, request, now)
+            }
             Some(Ok(turn)) => self.decide_now(who, request, Some(turn), now),
             Some(Err(refused)) => {
                 let refusal = unqueued(refused, *refusal, &lane, &pool);
@@ -447,6 +452,8 @@ impl<S: Store> Gate<S> {
     /// what they hold: nothing is refilled.
     pub fn reload(&self, policy: &Policy) {
         let shared = self.shared();
+        // One after the other: a pool that one reload brings must be found by the next.
+        let _alone = shared.reloads.lock();
         let now = shared.clock.now();
         let digest: Arc<str> = policy.digest().into();
         let plan = policy.plan().clone();

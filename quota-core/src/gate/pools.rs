@@ -40,6 +40,8 @@ pub(super) struct Pools {
     by_name: HashMap<Arc<str>, Arc<Pool>>,
     /// Where requests for models wait that name no pool: nothing but their own limits keeps them out.
     none: Arc<Pool>,
+    /// Pools of earlier plans in which something waits or runs.
+    former: Vec<Arc<Pool>>,
 }
 
 impl Pool {
@@ -54,6 +56,12 @@ impl Pool {
     /// Whether a request needs a turn to enter: somebody says how much the pool takes.
     pub(super) fn is_gated(&self) -> bool {
         self.backend.is_some()
+    }
+
+    /// Whether a request for it would have to wait at this moment, as far as requests are counted.
+    pub(super) fn is_full(&self) -> bool {
+        let valve = self.scheduler.valve();
+        self.is_gated() && (valve.in_flight >= valve.most || valve.kept >= valve.most_kept)
     }
 
     /// How full the pool is, in percent: what the host stated, or what the valve says, whichever is more.
@@ -100,7 +108,12 @@ impl Pools {
             }
         }
         let none = before.map(|before| kept(&before.none));
-        Pools { by_name, none: none.unwrap_or_else(|| Arc::new(Pool::new("".into(), plan, None, now))) }
+        let former = before.into_iter().flat_map(Pools::all).filter(|pool| {
+            let goes_on = pool.name.is_empty() || by_name.get(&pool.name).is_some_and(|other| Arc::ptr_eq(other, pool));
+            !goes_on && pool.scheduler.is_in_use()
+        });
+        let former = former.cloned().collect();
+        Pools { by_name, none: none.unwrap_or_else(|| Arc::new(Pool::new("".into(), plan, None, now))), former }
     }
 
     pub(super) fn get(&self, pool: Option<&Arc<str>>) -> &Arc<Pool> {
@@ -113,7 +126,7 @@ impl Pools {
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<Pool>> {
-        self.by_name.values().chain([&self.none])
+        self.by_name.values().chain([&self.none]).chain(&self.former)
     }
 }
 
@@ -150,7 +163,11 @@ pub(super) fn end_of(record: &Record) -> End {
             None => End::Unknown,
         },
         State::Cancelled(_) => End::NeverStarted,
-        State::Unresolved(Unresolved { seen: Some(seen), .. }) if !seen.input_missing => served(seen),
+        // The input was sent, whether the provider has said so or not.
+        State::Unresolved(Unresolved { seen: Some(seen), .. }) if seen.input_missing => {
+            End::Served(Tokens::new(record.claim.terms.input.expected, 0, seen.output_total()))
+        }
+        State::Unresolved(Unresolved { seen: Some(seen), .. }) => served(seen),
         State::Held | State::Unresolved(_) => End::Unknown,
     }
 }
@@ -173,6 +190,7 @@ impl<S: Store> Shared<S> {
     }
 
     pub(super) fn keep_turn(&self, record: &Record, turn: Turn) -> Arc<Turn> {
+        turn.used();
         let turn = Arc::new(turn);
         self.turns.pin().insert(record.claim.id, Arc::downgrade(&turn));
         turn

@@ -338,7 +338,8 @@ impl<S: Store> Draft<'_, S> {
             if !by_pressure && calls.is_empty() {
                 continue;
             }
-            let Some((choice, roster)) = self.lesser(at as u16, step, &choices[0].terms) else { continue };
+            let asked_in = rosters[0].model.as_ref().and_then(|model| model.pool.as_ref());
+            let Some((choice, roster)) = self.lesser(at as u16, step, &choices[0].terms, asked_in) else { continue };
             match by_pressure {
                 true => at_once.push((choice, roster)),
                 false => after.push((calls, choice, roster)),
@@ -373,7 +374,13 @@ impl<S: Store> Draft<'_, S> {
 
     /// The request in a step's form. `None` where it can't be taken (its model is not allowed, its context too short) or
     /// names nothing but the model or the lane that the request has already.
-    fn lesser(&self, at: u16, step: &DegradeStep, asked: &Terms) -> Option<(Choice, Arc<Roster>)> {
+    fn lesser(
+        &self,
+        at: u16,
+        step: &DegradeStep,
+        asked: &Terms,
+        asked_in: Option<&Arc<str>>,
+    ) -> Option<(Choice, Arc<Roster>)> {
         let model = step.model.as_ref().unwrap_or(&self.request.model);
         let lane = step.lane.as_ref().unwrap_or(&asked.lane);
         let same = *model == asked.model && *lane == asked.lane;
@@ -381,6 +388,12 @@ impl<S: Store> Draft<'_, S> {
             return None;
         }
         let roster = self.roster(model).ok()?;
+        // A lesser form that would go to another pool, and find that full, is none.
+        let pool = |name: Option<&Arc<str>>| self.wiring.pools.get(name);
+        let (own, other) = (pool(asked_in), pool(roster.model.as_ref().and_then(|model| model.pool.as_ref())));
+        if !Arc::ptr_eq(own, other) && other.is_full() {
+            return None;
+        }
         let choice = self.choice(&roster, model, lane, Some((at, step, &asked.asked))).ok()?;
         Some((Choice { yields: None, ..choice }, roster))
     }

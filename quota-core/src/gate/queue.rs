@@ -35,8 +35,13 @@ impl Seat {
         Seat { turn, now }
     }
 
-    pub(super) fn take(mut self) -> Option<Turn> {
-        self.turn.take()
+    pub(super) fn is_taken(&self) -> bool {
+        self.turn.is_some()
+    }
+
+    /// The turn, if it is one for this pool.
+    pub(super) fn take_for(mut self, pool: &Pool) -> Option<Turn> {
+        self.turn.take_if(|turn| turn.is_of(&pool.scheduler))
     }
 }
 
@@ -211,7 +216,7 @@ impl<S: Store> Shared<S> {
         self.wired(|wiring| {
             let pool = wiring.pools.get(pool_named(question.roster(question.asked)));
             // Behind others of its tenant that wait for its limits it does not go first: the queue knows whether there are.
-            if pool.scheduler.is_holding() {
+            if pool.scheduler.may_hold(&question.roster(question.asked).tenant.name) {
                 return Entrance::Closed;
             }
             match pool.is_gated() {
@@ -224,18 +229,17 @@ impl<S: Store> Shared<S> {
         })
     }
 
-    /// The turn that a lease keeps: the one that was waited for, if it is for the pool that the request runs in.
+    /// The turn that a lease keeps: the one that was waited for, if it is for the pool that the request runs in. In another
+    /// one, where a lesser form or a reload has brought it, it is counted in any case.
     pub(super) fn turn_for(&self, question: &Question<'_>, choice: usize, seat: Seat) -> Option<Turn> {
-        let (asked, runs_in) = (pool_named(question.roster(question.asked)), pool_named(question.roster(choice)));
         let now = seat.now;
-        let held = match asked == runs_in {
-            true => seat.take(),
-            false => None,
-        };
-        held.or_else(|| {
-            let pool = self.wired(|wiring| wiring.pools.get(runs_in).clone());
-            pool.is_gated().then(|| pool.scheduler.enter_anyway(question.arrival(), now.mono))
-        })
+        let pool = self.wired(|wiring| {
+            let pool = wiring.pools.get(pool_named(question.roster(choice)));
+            // Most requests have no turn and need none.
+            (seat.is_taken() || pool.is_gated()).then(|| pool.clone())
+        })?;
+        seat.take_for(&pool)
+            .or_else(|| pool.is_gated().then(|| pool.scheduler.enter_anyway(question.arrival(), now.mono)))
     }
 
     /// Puts a request back whose limits had no room, where it is to wait: the decision, or `None` where it is not.
@@ -257,7 +261,8 @@ impl<S: Store> Shared<S> {
             Wait::Unknown | Wait::Never => u64::MAX,
         };
         let pool = self.pool_of(question);
-        let turn = seat.take().unwrap_or_else(|| pool.scheduler.enter_anyway(question.arrival(), now.mono));
+        let turn = seat.take_for(&pool);
+        let turn = turn.unwrap_or_else(|| pool.scheduler.enter_anyway(question.arrival(), now.mono));
         Some(match turn.put_back(scope, whole_flow, due, now.mono) {
             Ok(place) => {
                 let refusal = Box::new(refusal.clone());

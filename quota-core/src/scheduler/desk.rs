@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::drr::{Demand, Drr, End, FlowId, Judgment, Offer, Pick};
+use super::drr::{Demand, Drr, End, FlowId, JobId, Judgment, MAX_LANES, Offer, Pick};
 use super::figures::{Counts, Figures, LaneFigures, TenantFigures};
-use super::held::{Held, Who};
+use super::held::{Held, Tenants, Who};
 use super::place::{Refused, Slot, Why};
 use super::valve::{Adaption, Capacity, Valve};
 use super::{Arrival, Lane, Message, Settings};
 use crate::time::SECOND;
 
-/// How many of those that are held for a scope try again when something is given back there.
-const TRIES_A_RELEASE: usize = 2;
+/// How many of those that are held for a scope try again when something is given back there, when its time has come, and
+/// for each that tried and needed nothing more of it: one that fails is followed by nobody.
+const TRIES: usize = 2;
 
 /// The longest that anyone is held without trying again, in nanoseconds.
 const LONGEST_HOLD: u64 = SECOND;
@@ -44,9 +45,14 @@ pub(super) struct Desk {
     valve: Arc<Valve>,
     adaption: Adaption,
     classes: Vec<Class>,
+    lanes: HashMap<Arc<str>, u16, ahash::RandomState>,
     /// The tenant of each flow, to forget it with the flow.
     tenants: HashMap<FlowId, (u16, Arc<str>), ahash::RandomState>,
     held: Held,
+    /// The scopes for which jobs that have a turn are trying.
+    trying: HashMap<JobId, Arc<str>, ahash::RandomState>,
+    /// Counts what is put in order.
+    order: u64,
     early_refusal: bool,
     idle_ttl: u64,
     prefill: u64,
@@ -70,15 +76,18 @@ pub(super) struct Seen {
 }
 
 impl Desk {
-    pub(super) fn new(settings: &Settings, valve: Arc<Valve>, capacity: Capacity) -> Desk {
+    pub(super) fn new(settings: &Settings, valve: Arc<Valve>, capacity: Capacity, holding: Arc<Tenants>) -> Desk {
         let adaption = Adaption::new(valve.clone(), capacity, settings.adaptive, settings.close_when_stale);
         let mut desk = Desk {
             drr: Drr::new(settings.mode, settings.max_flows, settings.max_requests),
             valve,
             adaption,
             classes: Vec::new(),
+            lanes: HashMap::default(),
             tenants: HashMap::default(),
-            held: Held::default(),
+            held: Held::new(holding),
+            trying: HashMap::default(),
+            order: 0,
             early_refusal: true,
             idle_ttl: 0,
             prefill: 0,
@@ -90,37 +99,46 @@ impl Desk {
         desk
     }
 
-    /// Takes settings over. A lane that they no longer name stays for what waits in it, with a weight of 1.
+    /// Takes settings over. A lane that they no longer name stays for what is in it, below the others and with a weight of 1,
+    /// until its place is needed.
     fn configure(&mut self, settings: &Settings) {
         (self.early_refusal, self.idle_ttl) = (settings.early_refusal, nanos(settings.idle_ttl));
         self.prefill = nanos(settings.prefill);
-        for lane in &settings.lanes {
-            let rule = lane.rule();
+        self.drr.set_mode(settings.mode, self.now);
+        let named = |class: &Class| settings.lanes.iter().any(|lane| lane.name == class.settings.name);
+        for at in 0..self.classes.len() {
+            if !named(&self.classes[at]) {
+                let rest = Lane { weight: 1, floor_percent: 0, ..self.classes[at].settings.clone() };
+                self.drr.set_lane(at as u16, rest.rule(u16::MAX));
+            }
+        }
+        for (rank, lane) in settings.lanes.iter().enumerate() {
+            let rule = lane.rule(u16::try_from(rank).unwrap_or(u16::MAX));
+            let vacant = || self.classes.iter().position(|class| !named(class) && class.members.is_empty());
+            let new = Class { settings: lane.clone(), members: HashMap::default(), counts: Counts::default() };
             match self.lane(&lane.name) {
                 Some(at) => {
                     self.drr.set_lane(at, rule);
                     self.classes[at as usize].settings = lane.clone();
                 }
-                // Past the bound of lanes the rule gives the last one again.
-                None if usize::from(self.drr.add_lane(rule)) == self.classes.len() => {
-                    let (members, counts) = (HashMap::default(), Counts::default());
-                    self.classes.push(Class { settings: lane.clone(), members, counts });
+                None if self.classes.len() < MAX_LANES => {
+                    self.drr.add_lane(rule);
+                    self.classes.push(new);
                 }
-                None => {}
+                None => {
+                    if let Some(at) = vacant() {
+                        self.drr.set_lane(at as u16, rule);
+                        self.classes[at] = new;
+                    }
+                }
             }
         }
-        let named = |class: &Class| settings.lanes.iter().any(|lane| lane.name == class.settings.name);
-        for at in 0..self.classes.len() {
-            if !named(&self.classes[at]) {
-                let rest = Lane { weight: 1, ..self.classes[at].settings.clone() };
-                self.drr.set_lane(at as u16, rest.rule());
-            }
-        }
-        self.drr.set_mode(settings.mode, self.now);
+        let names = self.classes.iter().enumerate().map(|(at, class)| (class.settings.name.clone(), at as u16));
+        self.lanes = names.collect();
     }
 
     fn lane(&self, name: &str) -> Option<u16> {
-        self.classes.iter().position(|class| *class.settings.name == *name).map(|at| at as u16)
+        self.lanes.get(name).copied()
     }
 
     /// One message.
@@ -135,17 +153,19 @@ impl Desk {
             Message::Entered(slot) => self.entered(slot),
             Message::Left(slot) => self.left(&slot),
             Message::FirstToken(slot, at) => self.first_token(&slot, at),
-            Message::Progress(slot, output) => {
+            Message::Progress(slot) => {
+                let output = slot.take_progress();
                 if let Some(more) = slot.job().and_then(|job| self.drr.progress(job, output).ok()) {
                     self.valve.add(more);
                 }
             }
             Message::PoolRefused => self.adaption.refused(),
             Message::Ended(slot, end) => self.ended(&slot, end),
+            Message::Used(slot) => self.used(&slot),
             Message::PutBack { slot, scope, whole_flow, due } => self.put_back(&slot, scope, whole_flow, due),
             Message::Released(scopes) => {
                 for scope in &scopes {
-                    self.released(scope);
+                    self.let_try(scope);
                 }
             }
             Message::Report(load, capacity) => {
@@ -172,6 +192,8 @@ impl Desk {
     pub(super) fn rest(&mut self) -> Seen {
         self.pass_time();
         self.dispatch();
+        // Who could go at the last moment has gone.
+        self.expire(self.now);
         let deadline = self.drr.next_deadline().unwrap_or(u64::MAX);
         Seen {
             ready: self.drr.ready(),
@@ -183,10 +205,13 @@ impl Desk {
 
     /// What the time alone brings about.
     fn pass_time(&mut self) {
-        while let Some(who) = self.held.pop_due(self.now) {
-            self.try_again(who);
+        let then = self.now.saturating_add(LONGEST_HOLD);
+        while let Some(scope) = self.held.pop_due(self.now, then) {
+            self.let_try(&scope);
         }
-        self.expire();
+        if let Some(before) = self.now.checked_sub(1) {
+            self.expire(before);
+        }
     }
 
     fn arrived(&mut self, slot: Arc<Slot>) {
@@ -208,9 +233,10 @@ impl Desk {
         }
         slot.set_placed(waits);
         let most = nanos(self.classes[lane as usize].settings.max_wait);
-        if let Some(wait) = predicted.filter(|wait| self.early_refusal && *wait > most) {
+        if let Some(wait) = predicted.filter(|wait| waits && self.early_refusal && *wait > most) {
             return self.refuse(&slot, Some(lane), Why::Overloaded, Some(wait - most));
         }
+        self.number(&slot);
         match self.drr.enqueue(flow, slot.clone(), demand, now) {
             Ok(job) => slot.set_job(job),
             Err(_) => self.refuse(&slot, Some(lane), Why::Full, predicted),
@@ -220,6 +246,7 @@ impl Desk {
     /// A request that found room without waiting; its room is taken already.
     fn entered(&mut self, slot: Arc<Slot>) {
         let now = self.now;
+        self.number(&slot);
         let arrival = &slot.arrival;
         let lane = self.lane(&arrival.lane).unwrap_or(0);
         let flow = self.flow(lane, &arrival.tenant, arrival.weight);
@@ -230,20 +257,34 @@ impl Desk {
         }
     }
 
+    fn number(&mut self, slot: &Slot) {
+        self.order += 1;
+        slot.set_order(self.order);
+    }
+
     fn left(&mut self, slot: &Arc<Slot>) {
         let Some(job) = slot.job() else { return };
         self.held.remove(Who::Job(job));
-        let flow = self.drr.flow_of(job);
-        if self.drr.withdraw(job).is_some() {
-            self.count_slot(slot, |counts| counts.left += 1);
-            self.let_go(flow);
+        self.used(slot);
+        // Its job may be gone already, found without its place when its turn came.
+        self.drr.withdraw(job);
+        self.count_slot(slot, |counts| counts.left += 1);
+        self.let_go(self.flow_of(slot));
+    }
+
+    /// One that tried has what it needed, or has gone without: others may try too.
+    fn used(&mut self, slot: &Slot) {
+        if let Some(scope) = slot.job().and_then(|job| self.trying.remove(&job)) {
+            self.let_try(&scope);
         }
     }
 
     /// Lets a flow go on for which nobody waits any more: who comes next tries for itself.
     fn let_go(&mut self, flow: Option<FlowId>) {
         let Some(flow) = flow else { return };
-        if self.drr.figures(flow).is_some_and(|figures| figures.blocked && figures.queued == 0) {
+        if self.drr.figures(flow).is_some_and(|figures| figures.queued == 0)
+            && self.held.scope_of(Who::Flow(flow)).is_some()
+        {
             self.held.remove(Who::Flow(flow));
             self.drr.unblock(flow, self.now);
         }
@@ -257,6 +298,7 @@ impl Desk {
     }
 
     fn ended(&mut self, slot: &Arc<Slot>, end: End) {
+        self.used(slot);
         match slot.job().map(|job| self.drr.end(job, end, self.now)) {
             Some(Ok(ended)) => {
                 self.valve.give_back(ended.kept);
@@ -284,20 +326,26 @@ impl Desk {
             return self.refuse(slot, Some(lane), Why::Full, None);
         }
         slot.set_placed(true);
+        // Nobody follows one that has failed.
+        self.trying.remove(&job);
         let Ok(kept) = self.drr.put_back(job, now) else { return };
         self.valve.give_back(kept);
         self.count_slot(slot, |counts| counts.put_back += 1);
-        let who = match self.drr.flow_of(job) {
+        let due = due.clamp(now.saturating_add(1), now.saturating_add(LONGEST_HOLD));
+        let tenant = &slot.arrival.tenant;
+        match self.drr.flow_of(job) {
             Some(flow) if whole_flow => {
                 self.drr.block(flow);
-                Who::Flow(flow)
+                // Held already, it keeps its place among those of the scope.
+                if self.held.scope_of(Who::Flow(flow)) != Some(&scope) {
+                    self.held.insert(Who::Flow(flow), &scope, slot.order(), due, tenant);
+                }
             }
             _ => {
                 self.drr.set_aside(job);
-                Who::Job(job)
+                self.held.insert(Who::Job(job), &scope, slot.order(), due, tenant);
             }
-        };
-        self.held.insert(who, scope, due.clamp(now.saturating_add(1), now.saturating_add(LONGEST_HOLD)));
+        }
     }
 
     /// Whether the lane, or the tenant over all lanes, has as many waiting as may be.
@@ -312,22 +360,23 @@ impl Desk {
             || arrival.max_queued.is_some_and(of_tenant)
     }
 
-    fn released(&mut self, scope: &Arc<str>) {
-        let tries: SmallVec<[Who; TRIES_A_RELEASE]> =
-            std::iter::from_fn(|| self.held.pop_of(scope)).take(TRIES_A_RELEASE).collect();
-        // Each goes to the head of its line: the one that has been held longest last.
-        tries.into_iter().rev().for_each(|who| self.try_again(who));
-    }
-
-    fn try_again(&mut self, who: Who) {
-        match who {
-            Who::Flow(flow) => self.drr.unblock(flow, self.now),
-            Who::Job(job) => self.drr.bring_back(job, self.now),
+    /// Lets some of those that are held for a scope try again.
+    fn let_try(&mut self, scope: &Arc<str>) {
+        for _ in 0..TRIES {
+            self.order += 1;
+            match self.held.next_of(scope, self.order) {
+                Some(Who::Flow(flow)) => self.drr.let_try(flow, 1, self.now),
+                Some(Who::Job(job)) => {
+                    self.drr.bring_back(job, self.now);
+                    self.trying.insert(job, scope.clone());
+                }
+                None => return,
+            }
         }
     }
 
-    fn expire(&mut self) {
-        let now = self.now;
+    /// Refuses whoever may wait no longer than until `now`.
+    fn expire(&mut self, now: u64) {
         let mut expired = std::mem::take(&mut self.woken);
         let before = expired.len();
         self.drr.expire(now, |slot| expired.push(slot));
@@ -335,14 +384,23 @@ impl Desk {
             if let Some(job) = slot.job() {
                 self.held.remove(Who::Job(job));
             }
-            let lane = self.lane(&slot.arrival.lane);
-            self.let_go(lane.and_then(|lane| Some(self.member(lane, slot)?.flow)));
-            let wait = lane.and_then(|lane| self.retry_after(lane, slot));
+            let wait = self.lane(&slot.arrival.lane).and_then(|lane| self.retry_after(lane, slot));
             if slot.refuse(Refused { why: Why::TimedOut, retry_after: wait }) {
-                self.count_slot(slot, |counts| counts.timed_out += 1);
+                self.timed_out(slot);
             }
         }
         self.woken = expired;
+    }
+
+    /// After one that has waited too long was taken out.
+    fn timed_out(&mut self, slot: &Slot) {
+        self.count_slot(slot, |counts| counts.timed_out += 1);
+        self.used(slot);
+        self.let_go(self.flow_of(slot));
+    }
+
+    fn flow_of(&self, slot: &Slot) -> Option<FlowId> {
+        Some(self.member(self.lane(&slot.arrival.lane)?, slot)?.flow)
     }
 
     fn member(&self, lane: u16, slot: &Slot) -> Option<&Member> {
@@ -387,16 +445,27 @@ impl Desk {
             };
             let pick = self.drr.pick(now, judge);
             woken.extend(late.iter().cloned());
-            late.iter().for_each(|slot| self.count_slot(slot, |counts| counts.timed_out += 1));
+            late.iter().for_each(|slot| self.timed_out(slot));
             match pick {
                 Pick::Dispatched(_) => {
                     let Some(slot) = taken else { return };
+                    self.note_try(&slot);
                     let waited = now.saturating_sub(slot.arrived);
                     self.count_slot(&slot, |counts| counts.dispatched(waited));
                     self.woken.push(slot);
                 }
                 Pick::NoRoom | Pick::Nothing => return,
             }
+        }
+    }
+
+    /// Notes that a job of a flow goes that is held, and lets a flow go on of which none is left.
+    fn note_try(&mut self, slot: &Slot) {
+        let Some(job) = slot.job() else { return };
+        let flow = self.drr.flow_of(job);
+        if let Some(scope) = flow.and_then(|flow| self.held.scope_of(Who::Flow(flow))) {
+            self.trying.insert(job, scope.clone());
+            self.let_go(flow);
         }
     }
 

@@ -1,11 +1,13 @@
 //! Held: who is out of turn because a limit of its own had no room, until something is given back there or some time has passed.
 //!
-//! Floor 2. Invariant: whoever is held is found both by the scope whose limit had no room and by the time.
+//! Floor 2. Invariant: those that are held for a scope try again in the order in which they arrived, a few at a time; a scope
+//! for which anyone is held has a time at which the next will.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::drr::{FlowId, JobId};
+use crate::sync::{AtomicU32, Ordering};
 
 /// A flow whose turn is suspended, or one job of a flow that goes on without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,62 +17,137 @@ pub(super) enum Who {
 }
 
 #[derive(Debug)]
+struct Scope {
+    /// By arrival; a flow that has tried goes behind the others.
+    waiting: BTreeMap<u64, Who>,
+    /// When the next try, in nanoseconds of engine time.
+    due: u64,
+}
+
+#[derive(Debug)]
 struct Entry {
     scope: Arc<str>,
-    due: u64,
-    /// Tells entries of one scope or time apart, in the order in which they came.
-    number: u64,
+    order: u64,
+    /// The part of [`Tenants`] that it is counted in.
+    part: usize,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Held {
     entries: HashMap<Who, Entry, ahash::RandomState>,
-    by_scope: BTreeMap<(Arc<str>, u64), Who>,
-    by_due: BTreeMap<(u64, u64), Who>,
-    next: u64,
+    scopes: HashMap<Arc<str>, Scope, ahash::RandomState>,
+    by_due: BTreeSet<(u64, Arc<str>)>,
+    tenants: Arc<Tenants>,
 }
 
 impl Held {
-    /// Holds someone until something is given back in `scope`, at most until `due` (nanoseconds of engine time).
-    pub(super) fn insert(&mut self, who: Who, scope: Arc<str>, due: u64) {
+    pub(super) fn new(tenants: Arc<Tenants>) -> Held {
+        Held { tenants, ..Held::default() }
+    }
+
+    /// Holds someone of a tenant for a scope, in the place that its arrival gives it; the scope's next try is at `due` at the latest.
+    pub(super) fn insert(&mut self, who: Who, scope: &Arc<str>, order: u64, due: u64, tenant: &str) {
         self.remove(who);
-        let number = self.next;
-        self.next += 1;
-        self.by_scope.insert((scope.clone(), number), who);
-        self.by_due.insert((due, number), who);
-        self.entries.insert(who, Entry { scope, due, number });
+        let part = Tenants::part(tenant);
+        self.tenants.add(part, 1);
+        self.entries.insert(who, Entry { scope: scope.clone(), order, part });
+        let new = || Scope { waiting: BTreeMap::new(), due: u64::MAX };
+        let state = self.scopes.entry(scope.clone()).or_insert_with(new);
+        state.waiting.insert(order, who);
+        let due = due.min(state.due);
+        self.set_due(scope, due);
     }
 
     pub(super) fn remove(&mut self, who: Who) {
-        if let Some(Entry { scope, due, number }) = self.entries.remove(&who) {
-            self.by_scope.remove(&(scope, number));
-            self.by_due.remove(&(due, number));
+        let Some(Entry { scope, order, part }) = self.entries.remove(&who) else { return };
+        self.tenants.add(part, -1);
+        let Some(state) = self.scopes.get_mut(&scope) else { return };
+        state.waiting.remove(&order);
+        if state.waiting.is_empty() {
+            self.by_due.remove(&(state.due, scope.clone()));
+            self.scopes.remove(&scope);
         }
     }
 
-    /// Takes out the one that has been held longest for this scope.
-    pub(super) fn pop_of(&mut self, scope: &Arc<str>) -> Option<Who> {
-        let range = (scope.clone(), 0)..=(scope.clone(), u64::MAX);
-        let who = *self.by_scope.range(range).next()?.1;
-        self.remove(who);
+    /// Who of a scope tries next: a job, which is no longer held then, or a flow, which is and goes behind the others.
+    pub(super) fn next_of(&mut self, scope: &Arc<str>, behind: u64) -> Option<Who> {
+        let state = self.scopes.get_mut(scope)?;
+        let (&order, &who) = state.waiting.first_key_value()?;
+        match who {
+            Who::Job(_) => self.remove(who),
+            Who::Flow(_) => {
+                state.waiting.remove(&order);
+                state.waiting.insert(behind, who);
+                if let Some(entry) = self.entries.get_mut(&who) {
+                    entry.order = behind;
+                }
+            }
+        }
         Some(who)
     }
 
-    /// Takes out one whose time has come.
-    pub(super) fn pop_due(&mut self, now: u64) -> Option<Who> {
-        let (&(due, _), &who) = self.by_due.first_key_value()?;
+    /// The scope that is held for, where someone is.
+    pub(super) fn scope_of(&self, who: Who) -> Option<&Arc<str>> {
+        self.entries.get(&who).map(|entry| &entry.scope)
+    }
+
+    /// A scope whose time to try has come; the next is at `then`.
+    pub(super) fn pop_due(&mut self, now: u64, then: u64) -> Option<Arc<str>> {
+        let (due, scope) = self.by_due.first()?.clone();
         (due <= now).then(|| {
-            self.remove(who);
-            who
+            self.set_due(&scope, then);
+            scope
         })
     }
 
-    /// When the first is due.
+    /// When the first scope is due.
     pub(super) fn next_due(&self) -> Option<u64> {
-        self.by_due.first_key_value().map(|((due, _), _)| *due)
+        self.by_due.first().map(|(due, _)| *due)
     }
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    fn set_due(&mut self, scope: &Arc<str>, due: u64) {
+        if let Some(state) = self.scopes.get_mut(scope) {
+            self.by_due.remove(&(state.due, scope.clone()));
+            state.due = due;
+            self.by_due.insert((due, scope.clone()));
+        }
+    }
+}
+
+/// Parts that tenants are counted in by their names, so that one is not taken for another too often.
+const PARTS: usize = if cfg!(quota_loom) { 2 } else { 256 };
+
+/// How many are held, by tenant: tenants whose names fall together are counted together.
+#[derive(Debug)]
+pub(super) struct Tenants([AtomicU32; PARTS]);
+
+impl Default for Tenants {
+    fn default() -> Tenants {
+        Tenants(std::array::from_fn(|_| AtomicU32::new(0)))
+    }
+}
+
+impl Tenants {
+    /// Whether any of a tenant's may be held.
+    pub(super) fn may_hold(&self, tenant: &str) -> bool {
+        // ORDERING: relaxed; a hint: who is held beside this was not there before.
+        self.0[Tenants::part(tenant)].load(Ordering::Relaxed) > 0
+    }
+
+    fn add(&self, part: usize, change: i32) {
+        // ORDERING: relaxed; only the thread that decides counts, see `may_hold`.
+        self.0[part].fetch_add(change as u32, Ordering::Relaxed);
+    }
+
+    /// FNV-1a: what a host can make fall together only makes requests go through the queue.
+    fn part(tenant: &str) -> usize {
+        let hash = tenant
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        (hash ^ hash >> 32) as usize % PARTS
     }
 }

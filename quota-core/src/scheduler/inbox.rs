@@ -5,11 +5,14 @@
 
 use crate::sync::{Alone, AtomicU64, Ordering, Queue};
 
+/// Messages that are worked through before what follows from them is done.
+const PASS: usize = 256;
+
 /// Messages for a state.
 pub(super) struct Inbox<M, S> {
     messages: Queue<M>,
-    /// Messages put in since the thread that works through them last found the inbox done; 0: nobody works.
-    /// Raised by whoever puts one in, set back to 0 by the one that works.
+    /// Messages put in since a thread last gave up working; 0: nobody works. Raised by whoever puts one in, and by the
+    /// thread that gave up and finds more; set to 0 by the one that works.
     pending: AtomicU64,
     state: Alone<S>,
 }
@@ -19,9 +22,9 @@ impl<M, S> Inbox<M, S> {
         Inbox { messages: Queue::new(), pending: AtomicU64::new(0), state: Alone::new(state) }
     }
 
-    /// Puts a message in. If nobody works through the inbox, this call does until it is empty: it hands each message to
-    /// `act`, and when there is none left for the moment it calls `rest`, whose result `after` gets once the state is
-    /// free again. `after` may put messages in.
+    /// Puts a message in. If nobody works through the inbox, this call does: it hands messages to `act`, after some of them
+    /// calls `rest`, lets others work, and calls `after` with what came of it. Then it looks for more, unless another works
+    /// by then. `after` may do anything, also put messages in.
     pub(super) fn send<R>(
         &self,
         message: M,
@@ -30,38 +33,34 @@ impl<M, S> Inbox<M, S> {
         mut after: impl FnMut(R),
     ) {
         self.messages.push(message);
-        // ORDERING: release hands the message over to whoever works, who acquires below; acquire sees what the last one who
-        // worked left.
-        if self.pending.fetch_add(1, Ordering::AcqRel) != 0 {
-            return;
-        }
-        let _pass = Pass(&self.pending);
-        let mut seen = 1;
-        loop {
+        // ORDERING: release hands the message over to whoever works, who acquires by its swap below; acquire sees what the
+        // last one who worked left.
+        while self.pending.fetch_add(1, Ordering::AcqRel) == 0 {
+            let role = Role(&self.pending);
             let done = self.state.with(|state| {
-                while let Some(message) = self.messages.pop() {
+                for _ in 0..PASS {
+                    let Some(message) = self.messages.pop() else { break };
                     act(state, message);
                 }
                 rest(state)
             });
+            drop(role);
             after(done);
-            // ORDERING: as above: release hands the state over to the next, acquire sees the messages that came meanwhile.
-            match self.pending.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
-                Err(more) => seen = more,
+            // Whoever put a message in before the role was given up has left it to this thread, and the swap that gave it
+            // up has seen it; whoever came after found the role free.
+            if self.messages.is_empty() {
+                return;
             }
         }
     }
 }
 
-/// Lets another thread work if this one panics (a waker of the host's can).
-struct Pass<'a>(&'a AtomicU64);
+/// The role of the thread that works; given up when dropped, also by a panic.
+struct Role<'a>(&'a AtomicU64);
 
-impl Drop for Pass<'_> {
+impl Drop for Role<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            // ORDERING: release, as when the work is done.
-            self.0.store(0, Ordering::Release);
-        }
+        // ORDERING: acquire sees the messages of all that were counted; release hands the state over to the next.
+        self.0.swap(0, Ordering::AcqRel);
     }
 }

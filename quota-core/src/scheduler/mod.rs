@@ -18,15 +18,17 @@ mod place;
 mod valve;
 pub mod work;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use self::desk::{Desk, Seen, nanos};
+use self::desk::{Desk, nanos};
 use self::drr::{Demand, End, LaneRule, Mode};
 pub use self::figures::{Counts, Figures, LaneFigures, TenantFigures, WAIT_BOUNDS_MS};
+use self::held::Tenants;
 use self::inbox::Inbox;
 use self::place::Slot;
 pub use self::place::{Place, Refused, Turn, Why};
@@ -71,8 +73,9 @@ impl Lane {
         }
     }
 
-    fn rule(&self) -> LaneRule {
+    fn rule(&self, rank: u16) -> LaneRule {
         LaneRule {
+            rank,
             weight: self.weight,
             max_wait: nanos(self.max_wait),
             floor_ppm: u32::from(self.floor_percent.min(100)) * 10_000,
@@ -141,7 +144,7 @@ pub struct Arrival {
     pub rates: WorkRates,
     /// Whether [`Turn::progress`] will be told.
     pub reports_progress: bool,
-    /// The most requests of its tenant that may wait in its lane; `None` for no bound of its own.
+    /// The most requests of its tenant that may wait, over all lanes; `None` for no bound of its own.
     pub max_queued: Option<u64>,
 }
 
@@ -167,14 +170,16 @@ impl Arrival {
 
 /// Who goes next into a pool. A clone is another handle on the same one.
 ///
-/// Every call puts a message in and returns; the thread that finds nobody at work works through all that are there. Waking
-/// is done by that thread too, after it has let go of the state, so that a waker may do anything.
+/// Every call puts a message in and returns; the thread that finds nobody at work works through what is there. Waking
+/// is done by that thread too, after it has let go of the role, so that a waker may do anything.
 #[derive(Debug, Clone)]
 pub struct Scheduler(Arc<Core>);
 
 struct Core {
     inbox: Inbox<(Message, Option<u64>), Desk>,
     valve: Arc<Valve>,
+    /// Who is held, by tenant.
+    holding: Arc<Tenants>,
     /// Arrivals on their way to the desk. Raised by whoever arrives, lowered by the desk.
     arriving: AtomicU64,
     /// How many wait and could go, and how many are held; written by the desk, read by all. Both may be out of date by a
@@ -199,9 +204,10 @@ enum Message {
     Entered(Arc<Slot>),
     Left(Arc<Slot>),
     FirstToken(Arc<Slot>, u64),
-    Progress(Arc<Slot>, u64),
+    Progress(Arc<Slot>),
     PoolRefused,
     Ended(Arc<Slot>, End),
+    Used(Arc<Slot>),
     PutBack { slot: Arc<Slot>, scope: Arc<str>, whole_flow: bool, due: u64 },
     Released(SmallVec<[Arc<str>; 4]>),
     Report(Load, Option<Capacity>),
@@ -221,19 +227,38 @@ impl Core {
                 self.arriving.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        self.inbox.send((message, now), act, Desk::rest, |seen| self.after(seen));
+        // A waker is the host's: one that panics must not keep the others from being called.
+        let mut panicked = None;
+        self.inbox.send(
+            (message, now),
+            act,
+            |desk| self.rest(desk),
+            |(woken, earlier)| {
+                let mut call = |wake: &dyn Fn()| {
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(wake)) {
+                        panicked.get_or_insert(panic);
+                    }
+                };
+                if earlier {
+                    call(&|| self.alarm.wake());
+                }
+                woken.iter().for_each(|slot| call(&|| slot.wake()));
+            },
+        );
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
+        }
     }
 
-    fn after(&self, seen: Seen) {
+    /// After some messages: who is to be woken, and whether something is due earlier than it was.
+    fn rest(&self, desk: &mut Desk) -> (Vec<Arc<Slot>>, bool) {
+        let seen = desk.rest();
         // ORDERING: relaxed; hints, see their declaration.
         self.ready.store(seen.ready, Ordering::Relaxed);
         self.held.store(seen.held, Ordering::Relaxed);
         // ORDERING: release, so that whom the alarm wakes reads this time or a later one.
         let before = self.next_due.swap(seen.next_due, Ordering::Release);
-        if seen.next_due < before {
-            self.alarm.wake();
-        }
-        seen.woken.iter().for_each(|slot| slot.wake());
+        (seen.woken, seen.next_due < before)
     }
 }
 
@@ -241,10 +266,12 @@ impl Scheduler {
     /// A scheduler in front of a pool that can take so much.
     pub fn new(settings: &Settings, capacity: Capacity) -> Scheduler {
         let valve = Arc::new(Valve::new(capacity, settings.sparse_percent));
-        let desk = Desk::new(settings, valve.clone(), capacity);
+        let holding = Arc::new(Tenants::default());
+        let desk = Desk::new(settings, valve.clone(), capacity, holding.clone());
         Scheduler(Arc::new(Core {
             inbox: Inbox::new(desk),
             valve,
+            holding,
             arriving: AtomicU64::new(0),
             ready: AtomicU64::new(0),
             held: AtomicU64::new(0),
@@ -279,6 +306,16 @@ impl Scheduler {
         self.0.held.load(Ordering::Relaxed) > 0
     }
 
+    /// Whether anything of a tenant's may be held for a limit, so that its next request has to line up behind.
+    pub fn may_hold(&self, tenant: &str) -> bool {
+        self.0.holding.may_hold(tenant)
+    }
+
+    /// Whether anything waits, is held or is in the pool.
+    pub fn is_in_use(&self) -> bool {
+        self.someone_waits() || self.is_holding() || self.valve().in_flight > 0
+    }
+
     fn someone_waits(&self) -> bool {
         // ORDERING: relaxed; whoever arrives beside this has no order with it.
         self.0.arriving.load(Ordering::Relaxed) + self.0.ready.load(Ordering::Relaxed) > 0
@@ -305,7 +342,7 @@ impl Scheduler {
     }
 
     /// Tells that something was given back in these scopes: of those whose turns were put back for one of them the first
-    /// two try again. Cheap while nobody is held.
+    /// two try again, and two more for each that succeeds ([`Turn::used`]). Cheap while nobody is held.
     pub fn released(&self, scopes: impl IntoIterator<Item = Arc<str>>, now: u64) {
         // Who is put back beside this tries again within a second by itself.
         if self.is_holding() {

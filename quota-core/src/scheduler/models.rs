@@ -43,7 +43,8 @@ fn loom_inbox_leaves_no_message() {
         let send = |inbox: &Inbox<u32, u32>, rested: &AtomicU64, message| {
             let act = |state: &mut u32, message| *state += message;
             // ORDERING: relaxed; passes don't overlap, and what the last one stores is asked for after the joins.
-            inbox.send(message, act, |state| *state, |state| rested.store(u64::from(state), Ordering::Relaxed));
+            let rest = |state: &mut u32| rested.store(u64::from(*state), Ordering::Relaxed);
+            inbox.send(message, act, rest, |()| {});
         };
         let threads: Vec<_> = [1, 10]
             .map(|message| {

@@ -40,6 +40,12 @@ pub(super) struct Slot {
     state: AtomicU32,
     /// The job, packed; written and read by the thread that decides.
     job: AtomicU64,
+    /// Its place in the order of arrival; written and read by the thread that decides.
+    order: AtomicU64,
+    /// Output tokens that were told, and 1 while a message about them is under way. Raised by the holder, read by the
+    /// thread that decides.
+    output: AtomicU64,
+    told: AtomicU32,
     /// 1 once it has a place among those that wait; written and read by the thread that decides.
     placed: AtomicU32,
     /// The refusal: its kind, and the time after which a retry may help, in nanoseconds (`u64::MAX`: unknown). Written before the
@@ -89,6 +95,9 @@ impl Slot {
             arrived: now,
             state: AtomicU32::new(WAITING),
             job: AtomicU64::new(NO_JOB),
+            order: AtomicU64::new(0),
+            output: AtomicU64::new(0),
+            told: AtomicU32::new(0),
             placed: AtomicU32::new(0),
             why: AtomicU32::new(0),
             retry_after: AtomicU64::new(u64::MAX),
@@ -115,6 +124,24 @@ impl Slot {
     pub(super) fn set_job(&self, job: JobId) {
         // ORDERING: relaxed, as in `job`.
         self.job.store(job.pack(), Ordering::Relaxed);
+    }
+
+    pub(super) fn order(&self) -> u64 {
+        // ORDERING: relaxed, as in `job`.
+        self.order.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_order(&self, order: u64) {
+        // ORDERING: relaxed, as in `job`.
+        self.order.store(order, Ordering::Relaxed);
+    }
+
+    /// The newest output that was told; what is told from now on is a new message.
+    pub(super) fn take_progress(&self) -> u64 {
+        // ORDERING: acquire and release pair with the swap of `progress`: whoever finds the mark still set has raised the
+        // output before this reads it.
+        self.told.swap(0, Ordering::AcqRel);
+        self.output.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_placed(&self) -> bool {
@@ -206,6 +233,14 @@ impl Place {
         Some(Ok(Turn { core: self.core.clone(), slot: self.slot.take()? }))
     }
 
+    /// Has what the time alone brings about looked at, if something is due.
+    pub fn look_at(&self, now: u64) {
+        // ORDERING: acquire, as in `Scheduler::next_due`.
+        if self.core.next_due.load(Ordering::Acquire) <= now {
+            self.core.send(Message::Tick, Some(now));
+        }
+    }
+
     /// Whether there is something to pick up, or it was.
     pub fn is_due(&self) -> bool {
         // ORDERING: acquire, as in `try_turn`.
@@ -282,7 +317,25 @@ impl Turn {
 
     /// The output so far, in tokens. Less than before changes nothing. May be told for each token, now and then, or never.
     pub fn progress(&self, output: u64) {
-        self.core.send(Message::Progress(self.slot.clone(), output), None);
+        // ORDERING: relaxed, published by the swap that follows.
+        self.slot.output.fetch_max(output, Ordering::Relaxed);
+        // ORDERING: see `take_progress`.
+        if self.slot.told.swap(1, Ordering::AcqRel) == 0 {
+            self.core.send(Message::Progress(self.slot.clone()), None);
+        }
+    }
+
+    /// Tells that the turn is used: what its request needed of its limits is reserved, and of those that are held for the
+    /// same others may try. Who doesn't tell lets them wait until the turn ends.
+    pub fn used(&self) {
+        if self.slot.is_placed() {
+            self.core.send(Message::Used(self.slot.clone()), None);
+        }
+    }
+
+    /// Whether it is a turn of this scheduler.
+    pub fn is_of(&self, scheduler: &super::Scheduler) -> bool {
+        Arc::ptr_eq(&self.core, &scheduler.0)
     }
 
     /// The pool itself had no room (429, 503): the valve is closed by some. The turn has still to be ended.

@@ -62,26 +62,27 @@ impl Valve {
     /// request, unless it has no room at all.
     pub(super) fn try_take(&self, kept: u64, sparse: bool) -> bool {
         let kept = kept.min(MAX_KEPT);
+        self.change(|in_flight, now_kept| {
+            self.fits(in_flight, now_kept, kept, sparse).then(|| (in_flight + 1, now_kept + kept))
+        })
+    }
+
+    /// Whether there is room for a request of a flow that is not sparse, at this moment.
+    pub(super) fn has_room(&self, kept: u64) -> bool {
+        // ORDERING: relaxed, as in `try_take`.
+        let word = self.word.load(Ordering::Relaxed);
+        self.fits(word >> KEPT_BITS, word & KEPT, kept.min(MAX_KEPT), false)
+    }
+
+    fn fits(&self, in_flight: u64, now_kept: u64, kept: u64, sparse: bool) -> bool {
         // ORDERING: relaxed; the bounds are numbers by themselves, and a thread may go by the last ones for a moment.
         let (most, most_kept) = (self.most.load(Ordering::Relaxed), self.most_kept.load(Ordering::Relaxed));
         let part = |whole: u64| match sparse {
             true => whole,
             false => whole - (u128::from(whole) * u128::from(self.sparse_percent) / 100) as u64,
         };
-        let (most, most_kept) = (part(most), part(most_kept));
-        self.change(|in_flight, now_kept| {
-            let fits = in_flight < most && now_kept + kept <= most_kept;
-            (fits || (in_flight == 0 && most > 0)).then(|| (in_flight + 1, now_kept + kept))
-        })
-    }
-
-    /// Whether there is room for a request of a flow that is not sparse, at this moment.
-    pub(super) fn has_room(&self, kept: u64) -> bool {
-        let took = self.try_take(kept, false);
-        if took {
-            self.give_back(kept.min(MAX_KEPT));
-        }
-        took
+        let fits = in_flight < part(most) && now_kept + kept <= part(most_kept);
+        fits || (in_flight == 0 && most > 0)
     }
 
     /// Counts a request whether there is room or not.
@@ -148,7 +149,8 @@ impl Capacity {
     /// requests counts for `requests`. Memory is known only where all say it. Without replicas nothing fits.
     pub fn of(load: &Load, requests: u64) -> Capacity {
         let most = load.replicas.iter().map(|replica| replica.max_running.unwrap_or(requests));
-        let kept: Option<u64> = load.replicas.iter().map(|replica| replica.kv_tokens).sum();
+        let mut tokens = load.replicas.iter().map(|replica| replica.kv_tokens);
+        let kept = tokens.try_fold(0u64, |sum, tokens| Some(sum.saturating_add(tokens?)));
         Capacity {
             requests: most.fold(0u64, u64::saturating_add).min(MAX_IN_FLIGHT),
             kept: kept.filter(|_| !load.replicas.is_empty()).map(|kept| kept - kept / 20),
@@ -157,24 +159,28 @@ impl Capacity {
     }
 }
 
-/// All of the capacity, in millionths.
-const WHOLE: u64 = 1_000_000;
+/// All of the capacity, in parts fine enough that a step up from the least is not rounded away.
+const WHOLE: u64 = 1 << 40;
 
 /// How the valve follows what the pool reports. Every interval it is changed by one factor:
 ///
 /// | what is seen | factor |
 /// |---|---|
-/// | more than 4 requests waiting inside a replica, first tokens later than the input explains by more than half a second, or more than 0.9 of the memory in use | 0.95 |
+/// | more than 4 requests waiting inside a replica, or where that is not known first tokens later than the input explains by more than half a second, or more than 0.9 of the memory in use | 0.95 |
 /// | four times that, or a refusal (429, 503) by the pool | 0.7 |
 /// | at most one waiting a replica, and the valve kept requests out | 1.03; 1.25 until it was first cut |
 /// | more in flight than may be | at least 1: the last cut has not yet taken effect |
 /// | nothing for five seconds | 1: the last value is held |
+///
+/// A pool that does not report is open as a whole; only its refusals close it, and it opens by 1.03 an interval again.
 #[derive(Debug)]
 pub(super) struct Adaption {
     valve: Arc<Valve>,
     capacity: Capacity,
-    /// The part of the capacity that is open, in millionths; `None`: all, always.
-    open: Option<u64>,
+    /// The part of the capacity that is open, of [`WHOLE`].
+    open: u64,
+    /// Whether the pool reports, so that the valve follows it; otherwise it follows the pool's refusals alone.
+    adaptive: bool,
     /// Whether nothing is let in while no replica has reported in time.
     close_when_stale: bool,
     stale: bool,
@@ -196,7 +202,7 @@ const INTERVAL: u64 = SECOND;
 /// Nanoseconds after which what was measured is too old to act on.
 const TOO_OLD: u64 = 5 * SECOND;
 
-/// The part that is open at first where it is going to be adapted, in millionths.
+/// The part that is open at first where the pool reports.
 const AT_FIRST: u64 = WHOLE / 4;
 
 impl Adaption {
@@ -204,7 +210,8 @@ impl Adaption {
         let mut adaption = Adaption {
             valve,
             capacity,
-            open: adaptive.then_some(AT_FIRST),
+            open: if adaptive { AT_FIRST } else { WHOLE },
+            adaptive,
             close_when_stale,
             stale: false,
             next: 0,
@@ -258,17 +265,18 @@ impl Adaption {
         if now < self.next {
             return;
         }
-        self.next = now + INTERVAL;
+        self.next = now.saturating_add(INTERVAL);
         let recent = |at: u64| at.saturating_add(TOO_OLD) > now;
         let fresh = || load.fresh().filter(|replica| replica.as_of.is_some_and(recent));
         let mean = |figures: &mut dyn Iterator<Item = u64>| {
             let (sum, count) = figures.fold((0u64, 0), |(sum, count), figure| (sum.saturating_add(figure), count + 1));
-            (count > 0).then(|| sum * 1000 / count)
+            (count > 0).then(|| sum.saturating_mul(1000) / count)
         };
         // Per replica, in thousandths; the memory in thousandths of what there is.
         let waiting = mean(&mut fresh().filter_map(|replica| replica.waiting));
         let memory = mean(&mut fresh().filter_map(|replica| replica.kv_used_ppm).map(|ppm| u64::from(ppm) / 1000));
-        let late = (self.late.1 > 0).then(|| self.late.0 / self.late.1);
+        // What waits inside says more; how late first tokens are says something of pools that don't tell.
+        let late = (self.late.1 > 0 && self.adaptive && waiting.is_none()).then(|| self.late.0 / self.late.1);
         let factor = self.factor(waiting, memory.map(|memory| memory / 1000), late);
         self.cut |= factor < 100;
         // As long as more is in flight than may be, what is seen is of before the last cut: cut again for the same, the
@@ -277,8 +285,11 @@ impl Adaption {
         let shut = figures.in_flight > figures.most || figures.kept > figures.most_kept;
         let factor = if shut { factor.max(100) } else { factor };
         (self.bound, self.refusals, self.late) = (false, 0, (0, 0));
-        if let Some(open) = self.open.as_mut() {
-            *open = (*open * factor / 100).clamp(1, WHOLE);
+        let before = self.open;
+        // Below a request a replica it would not close further, but would have the longer way back.
+        let least = (WHOLE / self.capacity.requests.max(1)).saturating_mul(self.capacity.replicas).clamp(1, WHOLE);
+        self.open = (before * factor / 100).clamp(least, WHOLE);
+        if self.open != before {
             self.apply();
         }
     }
@@ -291,6 +302,7 @@ impl Adaption {
         let seen = waiting.is_some() || memory.is_some() || late.is_some();
         match times {
             _ if self.refusals > 0 => 70,
+            _ if !self.adaptive => 103,
             4.. => 70,
             1..4 => 95,
             0 if seen && self.bound && !self.cut && waiting.is_none_or(|waiting| waiting <= 1000) => 125,
@@ -300,8 +312,8 @@ impl Adaption {
     }
 
     fn apply(&mut self) {
-        let open = u128::from(self.open.unwrap_or(WHOLE));
-        let part = |whole: u64| (u128::from(whole) * open / u128::from(WHOLE)) as u64;
+        let open = u128::from(self.open);
+        let part = |whole: u64| ((u128::from(whole) * open + u128::from(WHOLE / 2)) / u128::from(WHOLE)) as u64;
         if self.stale {
             return self.valve.set(Capacity { requests: 0, kept: Some(0), replicas: 0 });
         }
@@ -357,7 +369,7 @@ mod tests {
             (Some(17), None, false, 175),
             (Some(0), Some(910_000), false, 237),
             (Some(0), Some(500_000), true, 175),
-            (Some(1), Some(500_000), false, 312),
+            (Some(1), Some(500_000), false, 313),
             (Some(3), Some(500_000), false, 250),
             (None, None, false, 250),
         ] {
@@ -386,6 +398,38 @@ mod tests {
         adaption.found_no_room();
         adaption.report(&load(Some(0), None, 4 * SECOND), 4 * SECOND);
         assert_eq!(valve.figures().most, 126);
+    }
+
+    #[test]
+    fn a_valve_that_does_not_follow_reports_follows_refusals() {
+        let capacity = Capacity::requests(100);
+        let valve = Arc::new(Valve::new(capacity, 0));
+        let mut adaption = Adaption::new(valve.clone(), capacity, false, false);
+        adaption.report(&load(Some(1000), Some(1_000_000), SECOND), SECOND);
+        assert_eq!(valve.figures().most, 100);
+        adaption.refused();
+        adaption.report(&load(None, None, 2 * SECOND), 2 * SECOND);
+        assert_eq!(valve.figures().most, 70);
+        for second in 3..20 {
+            adaption.report(&load(None, None, second * SECOND), second * SECOND);
+        }
+        assert_eq!(valve.figures().most, 100);
+    }
+
+    /// From the least it comes back, however long it was cut.
+    #[test]
+    fn a_long_overload_is_recovered_from() {
+        let (valve, mut adaption) = adaption(1000);
+        let mut second = 0;
+        let mut report = |adaption: &mut Adaption, waiting: u64| {
+            second += 1;
+            adaption.found_no_room();
+            adaption.report(&load(Some(waiting), None, second * SECOND), second * SECOND);
+        };
+        (0..600).for_each(|_| report(&mut adaption, 100));
+        assert_eq!((valve.figures().most, valve.figures().most_kept), (2, 2000));
+        (0..300).for_each(|_| report(&mut adaption, 0));
+        assert_eq!(valve.figures().most, 1000);
     }
 
     #[test]

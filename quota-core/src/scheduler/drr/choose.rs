@@ -2,7 +2,7 @@
 //!
 //! Floor 2. Invariant: asked again before anything is dispatched, the answer is the same and nobody gains by it.
 
-use super::lanes::Lanes;
+use super::lanes::{Lane, Lanes};
 use super::ring::{Standing, own_quantum};
 use super::{Drr, Mode};
 
@@ -60,10 +60,11 @@ impl<T> Drr<T> {
 
     /// The lowest lane that is owed something under its floor, or else the first that has something.
     fn by_priority(&self) -> Option<u32> {
-        let mut waiting = self.lanes.0.iter().enumerate().filter(|(_, lane)| lane.ready > 0);
-        let first = waiting.next()?.0;
-        let owed = waiting.filter(|(_, lane)| lane.credit > 0).map(|(at, _)| at).next_back();
-        Some(owed.unwrap_or(first) as u32)
+        let waiting = || self.lanes.0.iter().enumerate().filter(|(_, lane)| lane.ready > 0);
+        let rank = |(_, lane): &(usize, &Lane)| lane.rule.rank;
+        let first = waiting().min_by_key(rank)?;
+        let below = waiting().filter(|lane| rank(lane) > rank(&first) && lane.1.credit > 0);
+        Some(below.max_by_key(rank).unwrap_or(first).0 as u32)
     }
 
     /// Under priorities: a lane that waits is owed its floor of the work of the others, and pays the rest of its own.
@@ -71,9 +72,6 @@ impl<T> Drr<T> {
     /// It never owes more than a quantum and its largest request, so that what it took while nobody else asked is not held
     /// against it.
     pub(super) fn charge_floors(&mut self, lane: u32, amount: i64) {
-        if self.mode != Mode::PriorityWithFloor {
-            return;
-        }
         let quantum = self.quantum.get();
         let part = |floor_ppm: u32, of: i64| {
             let whole = i128::from(of) * i128::from(floor_ppm.min(WHOLE_PPM as u32));

@@ -31,6 +31,8 @@ pub(super) struct Flow {
     free: bool,
     /// Jobs that wait outside of its line.
     pub(super) aside: u32,
+    /// How many more may go before it is blocked again; 0: any number.
+    pub(super) tries: u32,
     /// Work of what has ended, in milli-units.
     pub(super) served: u64,
     pub(super) pace: Pace,

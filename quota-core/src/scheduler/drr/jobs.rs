@@ -75,8 +75,10 @@ pub(super) struct Job<T> {
     pub(super) charged: u64,
     /// Output reported so far, in tokens.
     pub(super) seen: u32,
-    /// Tokens that the valve counts for it.
-    pub(super) kept: u64,
+    /// Tokens that the valve counts for it, at most [`MAX_KEPT`].
+    pub(super) kept: u32,
+    /// Its place in the order of arrival, wrapping.
+    number: u32,
     /// Nanoseconds of engine time.
     pub(super) arrived: u64,
     pub(super) deadline: u64,
@@ -101,6 +103,8 @@ pub(super) struct Jobs<T> {
     free: u32,
     most: usize,
     pub(super) count: usize,
+    /// Jobs that were ever put in, wrapping.
+    arrivals: u32,
 }
 
 impl<T> std::ops::Index<u32> for Jobs<T> {
@@ -119,7 +123,7 @@ impl<T> std::ops::IndexMut<u32> for Jobs<T> {
 
 impl<T> Jobs<T> {
     pub(super) fn new(most: usize) -> Jobs<T> {
-        Jobs { slots: Vec::new(), free: NONE, most: most.min(NONE as usize), count: 0 }
+        Jobs { slots: Vec::new(), free: NONE, most: most.min(NONE as usize), count: 0, arrivals: 0 }
     }
 
     /// Puts a job into the arena, in no line yet; gives the item back if the arena is full.
@@ -144,7 +148,8 @@ impl<T> Jobs<T> {
             demand,
             charged: 0,
             seen: 0,
-            kept: demand.kept(),
+            kept: demand.kept() as u32,
+            number: self.arrivals,
             arrived: now,
             deadline,
         };
@@ -156,6 +161,7 @@ impl<T> Jobs<T> {
             None => self.slots.push(job),
         }
         self.count += 1;
+        self.arrivals = self.arrivals.wrapping_add(1);
         Ok(at)
     }
 
@@ -191,13 +197,22 @@ impl<T> Jobs<T> {
         line.tail = at;
     }
 
-    pub(super) fn push_front(&mut self, line: &mut Ends, at: u32) {
-        (self[at].prev, self[at].next) = (NONE, line.head);
-        match line.head {
-            NONE => line.tail = at,
-            head => self[head].prev = at,
+    /// Puts a job back into a line by its arrival. It belongs near the head: those before it came back too.
+    pub(super) fn put_back(&mut self, line: &mut Ends, at: u32) {
+        let earlier = |jobs: &Jobs<T>, other: u32| (jobs[other].number.wrapping_sub(jobs[at].number) as i32) < 0;
+        let (mut before, mut next) = (NONE, line.head);
+        while next != NONE && earlier(self, next) {
+            (before, next) = (next, self[next].next);
         }
-        line.head = at;
+        (self[at].prev, self[at].next) = (before, next);
+        match before {
+            NONE => line.head = at,
+            before => self[before].next = at,
+        }
+        match next {
+            NONE => line.tail = at,
+            next => self[next].prev = at,
+        }
     }
 
     pub(super) fn unlink(&mut self, line: &mut Ends, at: u32) {

@@ -14,6 +14,8 @@ const QUANTUM: (u64, u64) = (512_000, 16_384_000);
 pub struct LaneRule {
     /// Its share against the other lanes, 1 to [`MAX_WEIGHT`](super::MAX_WEIGHT); what is outside counts as the nearer end.
     pub weight: u32,
+    /// Its place with [`Mode::PriorityWithFloor`](super::Mode::PriorityWithFloor): the lowest goes first.
+    pub rank: u16,
     /// The longest that a request waits, in nanoseconds.
     pub max_wait: u64,
     /// With [`Mode::PriorityWithFloor`](super::Mode::PriorityWithFloor): the part of the work that it gets whatever waits
@@ -30,7 +32,7 @@ pub struct LaneRule {
 impl Default for LaneRule {
     /// Weight 1, a wait of 30 seconds, no floor, no aging.
     fn default() -> LaneRule {
-        LaneRule { weight: 1, max_wait: 30 * SECOND, floor_ppm: 0, age_after: None, quantum: None }
+        LaneRule { weight: 1, rank: 0, max_wait: 30 * SECOND, floor_ppm: 0, age_after: None, quantum: None }
     }
 }
 

@@ -18,6 +18,7 @@ mod flows;
 mod jobs;
 mod lanes;
 mod ring;
+mod shown;
 
 pub use self::flows::FlowId;
 use self::flows::Flows;
@@ -25,7 +26,8 @@ pub use self::jobs::{Demand, JobId, MAX_KEPT};
 use self::jobs::{Jobs, State};
 pub use self::lanes::LaneRule;
 use self::lanes::{Lane, Lanes, Quantum};
-use self::ring::{Ring, Standing, own_quantum};
+use self::ring::{Node, Ring, Standing};
+pub use self::shown::FlowFigures;
 use super::pace::{BusyTime, Pace};
 use super::work::Tokens;
 
@@ -34,6 +36,9 @@ pub const MAX_WEIGHT: u32 = 1_000_000;
 
 /// The most lanes.
 pub const MAX_LANES: usize = 256;
+
+/// Flows that are looked at in one collection.
+const COLLECT: u32 = 1024;
 
 /// How lanes share a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,21 +118,6 @@ pub struct Ended<T> {
 #[error("no job has this id, or none any more")]
 pub struct UnknownJob;
 
-/// Figures of a flow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FlowFigures {
-    /// Jobs that wait.
-    pub queued: u32,
-    /// Jobs that are being served.
-    pub in_flight: u32,
-    /// What it may still spend, in milli-units of work; negative is debt.
-    pub deficit: i64,
-    /// Work of its jobs that have ended, in milli-units.
-    pub served: u64,
-    /// Whether it may not be served at present.
-    pub blocked: bool,
-}
-
 /// Two levels of deficit round robin over jobs of `T`.
 ///
 /// Enqueuing, dispatching, progress and endings take constant time, choosing amortised constant time. Memory: what was
@@ -190,6 +180,9 @@ impl<T> Drr<T> {
         self.mode = mode;
         let quantum = self.lane_quantum();
         for lane in 0..self.lanes.0.len() as u32 {
+            // What lanes owe each other by one mode says nothing by the other.
+            self.lanes[lane].node.deficit = 0;
+            self.lanes[lane].credit = 0;
             match mode {
                 Mode::Weighted if self.lanes[lane].ready > 0 => self.ring.enter(&mut self.lanes, lane, quantum),
                 Mode::PriorityWithFloor if self.lanes[lane].node.standing != Standing::Idle => {
@@ -203,8 +196,9 @@ impl<T> Drr<T> {
     /// A flow of a lane for a tenant, at rest; `None` at the bound or without such a lane.
     pub fn add_flow(&mut self, lane: u16, weight: u32, now: u64) -> Option<FlowId> {
         self.flows.now = now;
-        self.lanes.0.get(lane as usize)?;
+        let of = self.lanes.0.get(lane as usize)?;
         let at = self.flows.insert(lane, weight.clamp(1, MAX_WEIGHT))?;
+        of.flows.bring_up(&mut self.flows[at].node, of.flow_quantum());
         Some(self.flows.id(at))
     }
 
@@ -256,7 +250,7 @@ impl<T> Drr<T> {
             let offer = Offer {
                 item,
                 job: self.jobs.id(at),
-                kept: job.kept,
+                kept: job.kept.into(),
                 sparse: self.flows[flow].node.standing == Standing::Sparse,
                 arrived: job.arrived,
                 deadline: job.deadline,
@@ -270,6 +264,7 @@ impl<T> Drr<T> {
                     self.unqueue(at);
                     self.start(at, now);
                     self.rotate(flow);
+                    self.count_try(flow);
                     return Pick::Dispatched(self.jobs.id(at));
                 }
             }
@@ -314,8 +309,8 @@ impl<T> Drr<T> {
         job.seen = job.seen.max(u32::try_from(output).unwrap_or(u32::MAX));
         let so_far = Tokens { output: job.seen, ..job.demand.tokens };
         let (work, kept) = (so_far.work(&job.demand.rates), so_far.kept().min(MAX_KEPT));
-        let more_kept = kept.saturating_sub(job.kept);
-        job.kept += more_kept;
+        let more_kept = kept.saturating_sub(job.kept.into());
+        job.kept += more_kept as u32;
         let more = work.saturating_sub(job.charged);
         job.charged += more;
         let flow = job.flow;
@@ -331,7 +326,7 @@ impl<T> Drr<T> {
         let at = self.dispatched(job)?;
         self.flows.now = now;
         let job = &self.jobs[at];
-        let (flow, kept, rates) = (job.flow, job.kept, job.demand.rates);
+        let (flow, kept, rates) = (job.flow, u64::from(job.kept), job.demand.rates);
         let seen = Tokens { output: job.seen, ..job.demand.tokens };
         let work = match end {
             End::Served(tokens) => tokens.work(&rates),
@@ -345,15 +340,15 @@ impl<T> Drr<T> {
         self.pace.add(work, busy);
         let flow_state = &mut self.flows[flow];
         flow_state.pace.add(work, busy);
-        flow_state.served += work;
+        flow_state.served = flow_state.served.saturating_add(work);
         flow_state.in_flight -= 1;
-        self.lanes[lane].served += work;
+        self.lanes[lane].served = self.lanes[lane].served.saturating_add(work);
         self.flows.rest(flow);
         let item = self.jobs.remove(at).ok_or(UnknownJob)?;
         Ok(Ended { item, work, kept })
     }
 
-    /// Puts a dispatched job back to the head of its flow's line with its old deadline, uncharged. Gives the tokens that it no longer keeps.
+    /// Puts a dispatched job back into its flow's line, in its old place and with its old deadline, uncharged. Gives the tokens that it no longer keeps.
     ///
     /// # Errors
     /// [`UnknownJob`] also for one that still waits.
@@ -361,14 +356,16 @@ impl<T> Drr<T> {
         let at = self.dispatched(job)?;
         self.flows.now = now;
         let job = &mut self.jobs[at];
-        let (flow, charged, kept) = (job.flow, job.charged, job.kept);
-        (job.charged, job.seen, job.kept) = (0, 0, job.demand.kept());
+        let (flow, charged, kept) = (job.flow, job.charged, u64::from(job.kept));
+        (job.charged, job.seen, job.kept) = (0, 0, job.demand.kept() as u32);
         let again = job.demand.charge();
         self.charge(flow, -(charged as i64));
         self.flows[flow].in_flight -= 1;
         self.flows[flow].queued_work += again;
         self.file(at);
         self.line_up(at, true);
+        let lane = u32::from(self.flows[flow].lane);
+        self.lanes[lane].flows.no_longer_sparse(&mut self.flows, flow);
         Ok(kept)
     }
 
@@ -382,7 +379,7 @@ impl<T> Drr<T> {
         self.flows[flow].aside += 1;
     }
 
-    /// Puts a job that was set aside at the head of its flow's line.
+    /// Puts a job that was set aside back into its flow's line, in its old place.
     pub fn bring_back(&mut self, job: JobId, now: u64) {
         self.flows.now = now;
         let Some(at) = self.jobs.find(job).filter(|at| self.jobs[*at].state == State::Aside) else { return };
@@ -411,6 +408,16 @@ impl<T> Drr<T> {
         self.less_ready(lane, self.flows[at].queued);
     }
 
+    /// Lets so many of a blocked flow's jobs go, on top of those that may already, before it is blocked again.
+    pub fn let_try(&mut self, flow: FlowId, count: u32, now: u64) {
+        let Some(at) = self.flows.find(flow) else { return };
+        let blocked = self.flows[at].node.standing == Standing::Blocked;
+        if count > 0 && (blocked || self.flows[at].tries > 0) {
+            self.unblock(flow, now);
+            self.flows[at].tries = if blocked { count } else { self.flows[at].tries.saturating_add(count) };
+        }
+    }
+
     /// Lets a blocked flow go on, at the head of its lane's line. The second time changes nothing.
     pub fn unblock(&mut self, flow: FlowId, now: u64) {
         self.flows.now = now;
@@ -418,6 +425,7 @@ impl<T> Drr<T> {
         if self.flows[at].node.standing != Standing::Blocked {
             return;
         }
+        self.flows[at].tries = 0;
         let lane = u32::from(self.flows[at].lane);
         self.lanes[lane].flows.unblock(&mut self.flows, at);
         self.more_ready(lane, self.flows[at].queued);
@@ -425,17 +433,23 @@ impl<T> Drr<T> {
 
     /// Moves a flow's deficit by work that was done for it elsewhere, in milli-units. It serves and forgives nothing here.
     pub fn charge_external(&mut self, flow: FlowId, work: u64) {
-        if let Some(at) = self.flows.find(flow) {
-            self.charge(at, i64::try_from(work).unwrap_or(i64::MAX));
-        }
+        let Some(at) = self.flows.find(flow) else { return };
+        // What is in flight when a flow comes to rest was served in the rounds since, which work off what it is charged
+        // later. This is not: the rounds before it count for nothing.
+        let lane_quantum = self.lane_quantum();
+        let lane = &mut self.lanes[u32::from(self.flows[at].lane)];
+        let quantum = lane.flow_quantum();
+        lane.flows.bring_up(&mut self.flows[at].node, quantum);
+        self.ring.bring_up(&mut lane.node, lane_quantum);
+        self.charge(at, i64::try_from(work).unwrap_or(i64::MAX));
     }
 
-    /// Forgets the flows that have been at rest for `ttl` nanoseconds, since the end of their last job. One in debt rests
-    /// that long again. `gone` is told of each.
+    /// Forgets flows that have been at rest for `ttl` nanoseconds, since the end of their last job, at most 1024 in one call.
+    /// One in debt rests that long again. `gone` is told of each.
     pub fn collect(&mut self, now: u64, ttl: u64, mut gone: impl FnMut(FlowId)) {
         self.flows.now = now;
-        // One that rests again is due after `now`, unless the time-to-live is zero: each is looked at once.
-        for _ in 0..self.flows.at_rest() {
+        // One that rests again is due after `now`, unless the time-to-live is zero: each is looked at once at most.
+        for _ in 0..self.flows.at_rest().min(COLLECT) {
             let Some((at, since)) = self.flows.longest_at_rest() else { return };
             if since.saturating_add(ttl) > now {
                 return;
@@ -448,75 +462,6 @@ impl<T> Drr<T> {
                 self.flows.remove(at);
             }
         }
-    }
-
-    /// How long a job enqueued now would wait, in nanoseconds: what waits before it in its flow at the pace at which the flow is
-    /// served, or at its share of the pool's. 0 for a flow that would be sparse; `None` before the paces are known.
-    pub fn predicted_wait(&self, flow: FlowId, demand: &Demand) -> Option<u64> {
-        let at = self.flows.find(flow)?;
-        let state = &self.flows[at];
-        let lane = &self.lanes[u32::from(state.lane)];
-        let own = own_quantum(state.node.weight, lane.flow_quantum());
-        let idle = state.node.standing == Standing::Idle;
-        if idle && lane.flows.debt(&state.node, lane.flow_quantum()) < own {
-            return Some(0);
-        }
-        let busy = self.busy.passed();
-        let pool = u128::from(self.pace.per_second(busy)?);
-        let added =
-            |active: u64, idle: bool, weight: u32| u128::from(active + if idle { u64::from(weight) } else { 0 });
-        let lanes = match self.mode {
-            Mode::Weighted => added(self.ring.active_weight, lane.node.standing == Standing::Idle, lane.node.weight),
-            Mode::PriorityWithFloor => u128::from(lane.node.weight),
-        };
-        let flows = added(lane.flows.active_weight, idle, state.node.weight);
-        let share = pool * u128::from(lane.node.weight) / lanes.max(1) * u128::from(state.node.weight) / flows.max(1);
-        let measured = u128::from(state.pace.per_second(busy).unwrap_or(0));
-        let work = u128::from(state.queued_work) + u128::from(demand.charge());
-        let wait = work * u128::from(crate::time::SECOND) / share.max(measured).max(1);
-        Some(u64::try_from(wait).unwrap_or(u64::MAX))
-    }
-
-    /// How much work is served a second while there is a backlog, in milli-units; `None` before a second of backlog.
-    pub fn pace(&self) -> Option<u64> {
-        self.pace.per_second(self.busy.passed())
-    }
-
-    /// How many jobs wait and could be served.
-    pub fn ready(&self) -> u64 {
-        self.ready
-    }
-
-    /// How many jobs wait in a lane, blocked and set aside ones too.
-    pub fn queued(&self, lane: u16) -> u64 {
-        self.lanes.0.get(lane as usize).map_or(0, |lane| u64::from(lane.queued))
-    }
-
-    /// A lane's deficit and the work of its jobs that have ended, in milli-units.
-    pub fn lane_figures(&self, lane: u16) -> Option<(i64, u64)> {
-        self.lanes.0.get(lane as usize).map(|lane| (lane.node.deficit, lane.served))
-    }
-
-    /// Figures of a flow; `None` once it was collected.
-    pub fn figures(&self, flow: FlowId) -> Option<FlowFigures> {
-        let flow = &self.flows[self.flows.find(flow)?];
-        Some(FlowFigures {
-            queued: flow.queued + flow.aside,
-            in_flight: flow.in_flight,
-            deficit: flow.node.deficit,
-            served: flow.served,
-            blocked: flow.node.standing == Standing::Blocked,
-        })
-    }
-
-    /// How many nodes were looked at to choose, over all choices and both levels.
-    pub fn visits(&self) -> u64 {
-        self.ring.visits + self.lanes.0.iter().map(|lane| lane.flows.visits).sum::<u64>()
-    }
-
-    /// What a flow of weight 1 gains in a round of its lane, in milli-units of work.
-    pub fn quantum(&self, lane: u16) -> Option<u64> {
-        self.lanes.0.get(lane as usize).map(|lane| lane.flow_quantum() as u64)
     }
 
     fn insert(&mut self, flow: u32, item: T, demand: Demand, now: u64) -> Result<u32, T> {
@@ -541,13 +486,13 @@ impl<T> Drr<T> {
     }
 
     /// Puts a job into its flow's line, and the flow and the lane into theirs.
-    fn line_up(&mut self, job: u32, first: bool) {
+    fn line_up(&mut self, job: u32, again: bool) {
         let flow = self.jobs[job].flow;
         let lane = u32::from(self.flows[flow].lane);
         self.jobs[job].state = State::Queued;
         let mut line = self.flows[flow].line;
-        match first {
-            true => self.jobs.push_front(&mut line, job),
+        match again {
+            true => self.jobs.put_back(&mut line, job),
             false => self.jobs.push_back(&mut line, job),
         }
         self.flows[flow].line = line;
@@ -640,6 +585,17 @@ impl<T> Drr<T> {
         self.charge(flow, charge as i64);
     }
 
+    /// Blocks a flow again of which only so many were to go.
+    fn count_try(&mut self, flow: u32) {
+        let tries = self.flows[flow].tries;
+        if tries > 0 {
+            self.flows[flow].tries = tries - 1;
+            if tries == 1 {
+                self.block(self.flows.id(flow));
+            }
+        }
+    }
+
     /// Ends the visits of a flow that was served and of its lane, where they have nothing more to spend.
     fn rotate(&mut self, flow: u32) {
         let lane = u32::from(self.flows[flow].lane);
@@ -653,13 +609,22 @@ impl<T> Drr<T> {
 
     /// Charges both levels; less than zero gives back. A node at rest gains no credit.
     fn charge(&mut self, flow: u32, amount: i64) {
-        let lane = u32::from(self.flows[flow].lane);
-        for node in [&mut self.flows[flow].node, &mut self.lanes[lane].node] {
-            node.deficit = node.deficit.saturating_sub(amount);
-            if node.standing == Standing::Idle {
-                node.deficit = node.deficit.min(0);
-            }
+        let at = u32::from(self.flows[flow].lane);
+        let amount = amount.clamp(-MAX_DEBT, MAX_DEBT);
+        charge_node(&mut self.flows[flow].node, amount);
+        match self.mode {
+            Mode::Weighted => charge_node(&mut self.lanes[at].node, amount),
+            Mode::PriorityWithFloor => self.charge_floors(at, amount),
         }
-        self.charge_floors(lane, amount);
+    }
+}
+
+/// The most that a node may spend or owe, in milli-units of work: sums of such amounts don't overflow.
+const MAX_DEBT: i64 = 1 << 60;
+
+fn charge_node(node: &mut Node, amount: i64) {
+    node.deficit = (node.deficit - amount).clamp(-MAX_DEBT, MAX_DEBT);
+    if node.standing == Standing::Idle {
+        node.deficit = node.deficit.min(0);
     }
 }

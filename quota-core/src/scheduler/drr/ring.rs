@@ -118,7 +118,7 @@ pub(super) struct Ring {
     quantum: i64,
     /// Visits in a row at which nobody could be served.
     fruitless: u32,
-    /// The sum of the weights of the nodes that are not idle.
+    /// The sum of the weights of the nodes that may be served.
     pub(super) active_weight: u64,
     /// How many nodes were looked at, over all choices.
     pub(super) visits: u64,
@@ -159,14 +159,35 @@ impl Ring {
     /// Takes a node out of its turn until [`unblock`](Ring::unblock).
     pub(super) fn block(&mut self, nodes: &mut impl Nodes, at: u32) {
         self.unlink(nodes, at);
-        nodes.node_mut(at).standing = Standing::Blocked;
+        let node = nodes.node_mut(at);
+        node.standing = Standing::Blocked;
+        self.active_weight -= u64::from(node.weight);
     }
 
     /// Puts a blocked node back at the head of its line: its turn had come when it was blocked.
     pub(super) fn unblock(&mut self, nodes: &mut impl Nodes, at: u32) {
-        nodes.node_mut(at).standing = Standing::Busy;
+        let node = nodes.node_mut(at);
+        node.standing = Standing::Busy;
+        self.active_weight += u64::from(node.weight);
         self.busy.push_front(nodes, at);
         self.fruitless = 0;
+    }
+
+    /// Lets a node wait in turn with the others, though it had come back from rest: its turn was of no use to it.
+    pub(super) fn no_longer_sparse(&mut self, nodes: &mut impl Nodes, at: u32) {
+        if nodes.node(at).standing == Standing::Sparse {
+            self.sparse.remove(nodes, at);
+            nodes.node_mut(at).standing = Standing::Busy;
+            self.busy.push_back(nodes, at);
+        }
+    }
+
+    /// Brings a node at rest up to the present, so that what it is charged now is not worked off by rounds of before.
+    pub(super) fn bring_up(&self, node: &mut Node, quantum: i64) {
+        if node.standing == Standing::Idle {
+            node.deficit = -self.debt(node, quantum);
+            node.left = self.round;
+        }
     }
 
     /// Lets a node rest: credit is dropped, debt is kept.
@@ -174,16 +195,18 @@ impl Ring {
         self.unlink(nodes, at);
         let round = self.round;
         let node = nodes.node_mut(at);
+        if node.standing != Standing::Blocked {
+            self.active_weight -= u64::from(node.weight);
+        }
         node.deficit = node.deficit.min(0);
         node.left = round;
         node.standing = Standing::Idle;
-        self.active_weight -= u64::from(node.weight);
         nodes.rested(at);
     }
 
     /// Changes the weight of a node, wherever it stands.
     pub(super) fn set_weight(&mut self, node: &mut Node, weight: u32) {
-        if node.standing != Standing::Idle {
+        if matches!(node.standing, Standing::Sparse | Standing::Busy) {
             self.active_weight = self.active_weight - u64::from(node.weight) + u64::from(weight);
         }
         node.weight = weight;
