@@ -415,7 +415,12 @@ impl Desk {
 
     fn dispatch(&mut self) {
         let now = self.now;
+        // Whose turn it is is not asked before there can be one: rounds that pass while nobody can be served would work off
+        // debts at nobody's cost.
         loop {
+            if self.drr.ready() > 0 && !self.valve.is_open() {
+                return self.adaption.found_no_room();
+            }
             let (valve, adaption, woken) = (&self.valve, &mut self.adaption, &mut self.woken);
             let (mut taken, mut late) = (None, SmallVec::<[Arc<Slot>; 1]>::new());
             let to_first_token = self.to_first_token;

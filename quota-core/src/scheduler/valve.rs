@@ -67,6 +67,13 @@ impl Valve {
         })
     }
 
+    /// Whether there is room for any request at all, at this moment.
+    pub(super) fn is_open(&self) -> bool {
+        // ORDERING: relaxed, as in `try_take`.
+        let word = self.word.load(Ordering::Relaxed);
+        self.fits(word >> KEPT_BITS, word & KEPT, 0, true)
+    }
+
     /// Whether there is room for a request of a flow that is not sparse, at this moment.
     pub(super) fn has_room(&self, kept: u64) -> bool {
         // ORDERING: relaxed, as in `try_take`.
