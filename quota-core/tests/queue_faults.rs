@@ -146,28 +146,6 @@ tenants: {blue: {max_inflight: {hard: 1, on_exceed: queue}, models: {m: {}}}, re
 }
 
 #[test]
-fn looking_whether_there_is_room_takes_none() {
-    let scheduler = Scheduler::new(&one_lane(), Capacity::requests(1));
-    let (other, looks) = (scheduler.clone(), Arc::new(AtomicU64::new(0)));
-    let seen = looks.clone();
-    let looker = std::thread::spawn(move || {
-        while Arc::strong_count(&seen) > 1 {
-            other.would_wait(&arrival("looker", "default", 1));
-            seen.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    for now in 1..3000 {
-        let first = scheduler.enter(arrival("a", "default", 1), now);
-        let mut second = scheduler.arrive(arrival("b", "default", 1), now).unwrap();
-        drop(first);
-        // Nothing else happens: the end of the first was the only word that the second could get.
-        turn(&mut second).expect("the room was taken by a look").end(End::NeverStarted, now);
-    }
-    drop(looks);
-    looker.join().unwrap();
-}
-
-#[test]
 fn a_waker_may_ask_for_figures() {
     let (tell, told) = channel();
     std::thread::spawn(move || {

@@ -126,3 +126,17 @@ fn loom_the_valve_lets_in_no_more_than_fit() {
         assert_eq!(scheduler.valve().in_flight, 1);
     });
 }
+
+#[test]
+fn loom_a_look_takes_no_room() {
+    model(3, || {
+        let scheduler = scheduler(1);
+        let first = scheduler.enter(arrival(), 1).unwrap();
+        let other = scheduler.clone();
+        let looks = thread::spawn(move || other.would_wait(&arrival()));
+        let second = scheduler.arrive(arrival(), 1).unwrap();
+        first.end(End::NeverStarted, 1);
+        looks.join().unwrap();
+        assert!(second.is_due(), "the end of the first is the only word that it gets");
+    });
+}
