@@ -66,6 +66,7 @@ pub mod testkit;
 pub mod time;
 pub mod units;
 pub mod usage;
+pub mod work;
 
 pub use crate::gate::{Decision, Gate, GateBuilder, Lease, StreamMeter};
 pub use crate::key::Secret;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use quota_core::scheduler::drr::{Demand, Drr, End, FlowId, JobId, Judgment, LaneRule, Mode, Pick};
-use quota_core::scheduler::work::{Tokens, WorkRates};
 use quota_core::time::SECOND;
+use quota_core::work::{Tokens, WorkRates};
 
 /// One step of a history.
 #[derive(Debug, Clone)]

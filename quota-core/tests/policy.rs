@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use quota_core::policy::plan::{Hold, Limit, OnExceed, Priority, QueueMode, StalePools, Window, Work};
+use quota_core::policy::plan::{Hold, Limit, OnExceed, Priority, QueueMode, StalePools, Window};
 use quota_core::policy::price::PriceClass;
 use quota_core::policy::price_list::PriceList;
 use quota_core::policy::{ErrorKind, MAX_OVERRIDES, Policy};
 use quota_core::time::parse_instant;
 use quota_core::units::Usd;
+use quota_core::work::WorkRates;
 use serde_json::Value;
 
 fn fixture(name: &str) -> PathBuf {
@@ -132,7 +133,7 @@ fn every_key_compiles_into_what_it_says() {
     let pressed = &plan.degrade[1];
     assert_eq!((pressed.when_pool_above, pressed.when_priority), (Some(90), Some(Priority::Low)));
     assert_eq!((plan.lease_ttl, plan.unresolved_ttl), (120_000_000_000, 3_600_000_000_000));
-    assert_eq!(plan.models["gpt-large"].work, Work { input: 1000, cached: 50, output: 6000, pairs: 100 });
+    assert_eq!(plan.models["gpt-large"].work, WorkRates { input: 1000, cached: 50, output: 6000, pairs: 100 });
     let batch = &plan.lanes["batch"];
     assert_eq!((batch.rank, batch.floor_percent, batch.age_after_ms), (1, 20, Some(30_000)));
     assert_eq!((plan.queue_mode, plan.stale_pools), (QueueMode::PriorityWithFloor, StalePools::Close));

@@ -13,9 +13,9 @@ use std::time::Duration;
 use quota_core::gate::Queued;
 use quota_core::gpu::{FixedPool, Load, ReplicaLoad};
 use quota_core::scheduler::drr::{End, MAX_LANES, Mode};
-use quota_core::scheduler::work::{Tokens, WorkRates};
 use quota_core::scheduler::{Arrival, Capacity, Lane, Place, Scheduler, Settings, Turn, Why};
 use quota_core::time::SECOND;
+use quota_core::work::{Tokens, WorkRates};
 use quota_core::{Decision, Gate, ManualClock, Policy, Principal, Request, Usage};
 
 const MILLI: u64 = SECOND / 1000;

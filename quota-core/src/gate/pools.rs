@@ -13,12 +13,12 @@ use crate::gpu::GpuBackend;
 use crate::lease::{Record, State, Unresolved};
 use crate::policy::plan::{LanePlan, Plan, QueueMode, StalePools};
 use crate::scheduler::drr::{End, Mode};
-use crate::scheduler::work::Tokens;
 use crate::scheduler::{Capacity, Figures, Lane, Scheduler, Settings, Turn};
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
 use crate::time::Now;
 use crate::usage::Usage;
+use crate::work::Tokens;
 
 /// Requests that a replica runs at once, where neither it nor the host says how many: vLLM's own default.
 pub const DEFAULT_MAX_RUNNING: u64 = 128;

@@ -16,11 +16,11 @@ use crate::policy::price;
 use crate::reason::Reason;
 use crate::refusal::{Fits, Refusal, Shortage, Wait};
 use crate::request::Request;
-use crate::scheduler::work::{Tokens, WorkRates};
 use crate::scheduler::{Arrival, Place};
 use crate::store::{Lack, Lacks, Reservation, Reserved};
 use crate::time::Unit;
 use crate::units::{Amounts, Meter};
+use crate::work::Tokens;
 
 /// The output that a choice is expected to have, before any has been seen, in tokens.
 const EXPECTED_OUTPUT: u64 = 512;
@@ -73,9 +73,8 @@ impl<'a> Question<'a> {
         let output = roster.tally.mean_output().unwrap_or(EXPECTED_OUTPUT);
         let output = output.saturating_mul(self.request.choices).min(self.output_ceiling);
         let tokens = Tokens::new(self.input_expected, 0, output);
-        let work = roster.model.as_ref().map(|model| model.work).unwrap_or_default();
         Arrival {
-            rates: WorkRates { input: work.input, cached: work.cached, output: work.output, pairs: work.pairs },
+            rates: roster.model.as_ref().map(|model| model.work).unwrap_or_default(),
             weight: roster.tenant.weight,
             reports_progress: self.request.stream,
             max_queued: roster.tenant.max_queue,

@@ -9,11 +9,12 @@ use super::document_price::price;
 use super::error::{ErrorKind, Origin};
 use super::fields::{Cursor, Fields, Name, Spanned};
 use super::limits::{LimitDoc, limits};
-use super::plan::{AgentRuns, Priority, QueueMode, StalePools, UnknownPrice, UpstreamFailure, Work};
+use super::plan::{AgentRuns, Priority, QueueMode, StalePools, UnknownPrice, UpstreamFailure};
 use super::price::Price;
 use crate::estimate::Tokenizer;
 use crate::key::Digest;
 use crate::units::MAX_AMOUNT;
+use crate::work::WorkRates;
 
 /// The largest weight.
 const MAX_WEIGHT: u64 = 1_000_000;
@@ -267,7 +268,7 @@ pub(crate) struct ModelDoc {
     pub(crate) price: Option<Spanned<Arc<Price>>>,
     pub(crate) ceilings: CeilingsDoc,
     pub(crate) pool: Option<Arc<str>>,
-    pub(crate) work: Option<Work>,
+    pub(crate) work: Option<WorkRates>,
     pub(crate) scope: Scope,
 }
 
@@ -306,13 +307,13 @@ fn model(f: &mut Fields<'_>) -> ModelDoc {
     }
 }
 
-fn work(f: &mut Fields<'_>) -> Work {
+fn work(f: &mut Fields<'_>) -> WorkRates {
     let mut units = |name, about| {
         let units = f.get(name, about, |c| c.count(0..=u64::from(u32::MAX)));
         units.map(|units| units.value as u32)
     };
-    let usual = Work::default();
-    Work {
+    let usual = WorkRates::default();
+    WorkRates {
         input: units("input", "Input that is not cached; 1000 if left out").unwrap_or(usual.input),
         cached: units("cached_input", "Input from the cache; 100 if left out").unwrap_or(usual.cached),
         output: units("output", "Output, which is made one token at a time; 4000 if left out").unwrap_or(usual.output),

@@ -11,6 +11,7 @@ use crate::policy::claims::ClaimsPlan;
 use crate::policy::price::Price;
 use crate::time::{Calendar, Unit};
 use crate::units::{MAX_AMOUNT, Meter};
+use crate::work::WorkRates;
 
 /// One limit of one scope.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,30 +168,9 @@ pub struct ModelPlan {
     /// The capacity that it shares with other models. A model that the policy does not name (`"*"`) has none.
     pub pool: Option<Arc<str>>,
     /// What its tokens take of the pool.
-    pub work: Work,
+    pub work: WorkRates,
     /// Limits over all tenants.
     pub limits: Vec<Limit>,
-}
-
-/// What tokens take of a pool, in thousandths of a unit of work a token: the scheduler's currency, see
-/// [`scheduler::work`](crate::scheduler::work).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Work {
-    /// Of an input token that is not cached.
-    pub input: u32,
-    /// Of an input token from the cache.
-    pub cached: u32,
-    /// Of an output token.
-    pub output: u32,
-    /// Of a million pairs of an input and an output token.
-    pub pairs: u32,
-}
-
-impl Default for Work {
-    /// 1, 0.1 and 4 units; no weight on pairs.
-    fn default() -> Work {
-        Work { input: 1000, cached: 100, output: 4000, pairs: 0 }
-    }
 }
 
 impl ModelPlan {
@@ -203,7 +183,7 @@ impl ModelPlan {
             price: None,
             ceilings: Ceilings::default(),
             pool: None,
-            work: Work::default(),
+            work: WorkRates::default(),
             limits: Vec::new(),
         }
     }

@@ -16,7 +16,6 @@ mod models;
 mod pace;
 mod place;
 mod valve;
-pub mod work;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -34,9 +33,10 @@ use self::place::Slot;
 pub use self::place::{Place, Refused, Turn, Why};
 use self::valve::Valve;
 pub use self::valve::{Capacity, MAX_IN_FLIGHT, ValveFigures};
-use self::work::{Tokens, WorkRates};
+
 use crate::gpu::Load;
 use crate::sync::{AtomicU64, Ordering, WakerCell};
+use crate::work::{Tokens, WorkRates};
 
 /// A lane of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]

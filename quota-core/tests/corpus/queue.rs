@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use quota_core::gpu::Load;
 use quota_core::scheduler::drr::{End, Mode};
-use quota_core::scheduler::work::{Tokens, WorkRates};
 use quota_core::scheduler::{Arrival, Capacity, Lane, Place, Scheduler, Settings, Turn, Why};
+use quota_core::work::{Tokens, WorkRates};
 use serde_json::{Value, json};
 
 const MILLISECOND: u64 = 1_000_000;

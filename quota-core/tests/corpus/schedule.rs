@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use quota_core::scheduler::drr::End;
-use quota_core::scheduler::work::{Tokens, WorkRates};
 use quota_core::scheduler::{Arrival, Capacity, Place, Scheduler};
+use quota_core::work::{Tokens, WorkRates};
 use serde_json::Value;
 
 /// A tenant's requests: the work of each, in order, the last one again and again where there is no end.

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use quota_core::gpu;
 use quota_core::scheduler::drr::End;
-use quota_core::scheduler::work::{Tokens, WorkRates};
 use quota_core::scheduler::{self, Arrival, Capacity, Lane, Place, Scheduler, Turn};
+use quota_core::work::{Tokens, WorkRates};
 
 use crate::load::Load;
 use crate::prices::Prices;

@@ -3,7 +3,7 @@
 //! Floor 2. Invariant: a queued job is in its flow's line unless it is set aside.
 
 use super::ring::NONE;
-use crate::scheduler::work::{Tokens, WorkRates};
+use crate::work::{Tokens, WorkRates};
 
 /// A job: a request that waits or is being served. An id whose job has left finds nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -29,7 +29,7 @@ use self::lanes::{Lane, Lanes, Quantum};
 use self::ring::{Node, Ring, Standing};
 pub use self::shown::FlowFigures;
 use super::pace::{BusyTime, Pace};
-use super::work::Tokens;
+use crate::work::Tokens;
 
 /// The largest weight of a flow or of a lane.
 pub const MAX_WEIGHT: u32 = 1_000_000;

@@ -5,8 +5,8 @@ use std::task::{Wake, Waker};
 use std::time::Instant;
 
 use quota_core::scheduler::drr::{Demand, Drr, End, FlowId, Judgment, LaneRule, Mode, Pick};
-use quota_core::scheduler::work::Tokens;
 use quota_core::scheduler::{Arrival, Capacity, Place, Scheduler, Settings};
+use quota_core::work::Tokens;
 
 use crate::dice::Dice;
 use crate::lab::Lab;

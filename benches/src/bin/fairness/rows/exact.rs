@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use quota_core::scheduler::drr::{Demand, Drr, End, FlowId, JobId, Judgment, LaneRule, Mode, Pick};
-use quota_core::scheduler::work::Tokens;
 use quota_core::scheduler::{Arrival, Capacity, Place, Scheduler, Settings, Turn};
+use quota_core::work::Tokens;
 
 use crate::dice::Dice;
 use crate::lab::{Lab, SEEDS};

@@ -1,6 +1,6 @@
 //! Work: what a request takes of a pool, in one number.
 //!
-//! Floor 2. Invariant: integers only, and no request counts for more than [`MAX_WORK`].
+//! Floor 1. Invariant: integers only, and no request counts for more than [`MAX_WORK`].
 
 /// The most work that one request counts for, in milli-units: some 17 billion units.
 pub const MAX_WORK: u64 = 1 << 44;
