@@ -1,0 +1,121 @@
+"""Quotas and scheduling for gateways that share language-model pools among tenants.
+
+    gate = Gate(Policy.from_file("policy.yaml"))
+    who = gate.authenticate(bearer)
+    async with gate.acquire(who, Request.from_body("openai_chat", body)) as lease:
+        lease.sent()
+        lease.settle(await call_the_provider())
+
+Durations are whole milliseconds (`…_ms`), money is `decimal.Decimal`, what is refused is a value (`admit`) or raises
+`Refused` (`acquire`). A lease that is left without an ending stays charged as reserved until somebody settles it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Literal, NamedTuple
+
+from . import _native
+from ._acquire import Acquiring
+from ._errors import (
+    EndError,
+    ForkedError,
+    InputError,
+    PolicyError,
+    QueueRefused,
+    QuotaError,
+    Refused,
+    RequestError,
+    UsageError,
+)
+from ._native import (
+    Amounts,
+    Balance,
+    Decision,
+    Degradation,
+    Fits,
+    FixedPool,
+    Gate,
+    Keeper,
+    Lane,
+    Lease,
+    Offer,
+    Outcome,
+    Place,
+    Policy,
+    PolicyFault,
+    Preview,
+    Principal,
+    Receipt,
+    Refusal,
+    Request,
+    Scheduler,
+    Shortage,
+    Stream,
+    Turn,
+    Unresolved,
+    Usage,
+    __version__,
+)
+
+__all__ = [
+    "REASONS",
+    "Acquiring",
+    "Amounts",
+    "Balance",
+    "Decision",
+    "Degradation",
+    "EndError",
+    "Fits",
+    "FixedPool",
+    "ForkedError",
+    "Gate",
+    "InputError",
+    "Keeper",
+    "Lane",
+    "Lease",
+    "Offer",
+    "Outcome",
+    "Place",
+    "Policy",
+    "PolicyError",
+    "PolicyFault",
+    "Preview",
+    "Principal",
+    "QueueRefused",
+    "QuotaError",
+    "Reason",
+    "Receipt",
+    "Refusal",
+    "Refused",
+    "Request",
+    "RequestError",
+    "Scheduler",
+    "Shortage",
+    "Stream",
+    "Turn",
+    "Unresolved",
+    "Usage",
+    "UsageError",
+    "__version__",
+]
+
+
+class Reason(NamedTuple):
+    """One row of the registry of reasons."""
+
+    code: str
+    #: The HTTP status that says the same.
+    status: int
+    #: Whether sending the request again helps: soon, when the period ends, or not as it is.
+    retry: Literal["soon", "next_period", "no"]
+    text: str
+
+
+#: Every reason by its code.
+REASONS: Mapping[str, Reason] = MappingProxyType({row[0]: Reason(*row) for row in _native._reasons})
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_native._forked)

@@ -1,0 +1,412 @@
+//! The gate: convert, call, convert.
+//!
+//! Invariant: what may wait, for a lock of another thread or for the length of a text, has let go of the interpreter.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use quota_core as core;
+use quota_core::keeper::Keeper as CoreKeeper;
+use quota_core::lease::{Record, State};
+use quota_core::store::Memory;
+use quota_core::store::memory::Bounds;
+
+use crate::convert::{Amounts, Count, decimal, python};
+use crate::decision::{Decision, Preview};
+use crate::lease::Receipt;
+use crate::policy::Policy;
+use crate::principal::Principal;
+use crate::refusal::Balance;
+use crate::request::Request;
+use crate::testing::ManualClock;
+use crate::{convert, errors, usage};
+
+/// How many times this process has been forked off, counted in the child. Raised there before anything else runs, read by
+/// all.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+fn forks() -> u64 {
+    // ORDERING: relaxed; a child begins with one thread.
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// To be called in a child process after a fork.
+#[pyfunction]
+pub fn _forked() {
+    // ORDERING: relaxed, see `forks`.
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Text from which on its estimation lets other threads run meanwhile, in bytes.
+const LONG: usize = 16 * 1024;
+
+/// A pool of replicas that are all alike, of which only the capacity is known.
+#[pyclass(frozen, module = "quota", eq)]
+#[derive(Clone, PartialEq)]
+pub struct FixedPool {
+    pool: core::gpu::FixedPool,
+    #[pyo3(get)]
+    replicas: u16,
+    #[pyo3(get)]
+    max_running: u64,
+    #[pyo3(get)]
+    kv_tokens: Option<u64>,
+}
+
+#[pymethods]
+impl FixedPool {
+    #[new]
+    #[pyo3(signature = (*, replicas, max_running, kv_tokens=None))]
+    fn new(replicas: u16, max_running: Count, kv_tokens: Option<Count>) -> FixedPool {
+        let (max_running, kv_tokens) = (max_running.0, kv_tokens.map(|tokens| tokens.0));
+        FixedPool {
+            pool: core::gpu::FixedPool::new(replicas, max_running, kv_tokens),
+            replicas,
+            max_running,
+            kv_tokens,
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("FixedPool(replicas={}, max_running={})", self.replicas, self.max_running)
+    }
+}
+
+/// Where principals' requests are decided.
+#[pyclass(frozen, module = "quota")]
+pub struct Gate {
+    gate: core::Gate,
+    forks: u64,
+}
+
+impl Gate {
+    /// The core's gate, in the process that it was made in.
+    pub fn core(&self, py: Python<'_>) -> PyResult<&core::Gate> {
+        match self.forks == forks() {
+            true => Ok(&self.gate),
+            false => Err(errors::forked(py)),
+        }
+    }
+}
+
+#[pymethods]
+impl Gate {
+    #[new]
+    #[pyo3(signature = (policy, *, clock=None, pools=None, max_rows=None, max_open_leases=None))]
+    fn new(
+        py: Python<'_>,
+        policy: &Policy,
+        clock: Option<&Bound<'_, ManualClock>>,
+        pools: Option<HashMap<String, Py<FixedPool>>>,
+        max_rows: Option<u32>,
+        max_open_leases: Option<u32>,
+    ) -> Gate {
+        let mut builder = core::Gate::builder(policy.0.clone());
+        if max_rows.is_some() || max_open_leases.is_some() {
+            let usual = Bounds::default();
+            let rows = max_rows.unwrap_or(usual.rows);
+            let open_leases = max_open_leases.unwrap_or(usual.open_leases);
+            builder = builder.store(Memory::new(Bounds { rows, open_leases }));
+        }
+        if let Some(clock) = clock {
+            builder = builder.clock(clock.get().0.clone());
+        }
+        for (name, pool) in pools.into_iter().flatten() {
+            builder = builder.pool(name, pool.get().pool.clone());
+        }
+        Gate { gate: py.detach(|| builder.build()), forks: forks() }
+    }
+
+    /// The principal of a bearer key, with or without `Bearer ` before it. Raises `Refused`.
+    fn authenticate(&self, py: Python<'_>, bearer: &str) -> PyResult<Principal> {
+        self.core(py)?.authenticate(bearer).map(Principal).map_err(|refusal| errors::refused(py, &refusal))
+    }
+
+    /// The principal that claims name which the host has verified. Raises `Refused`.
+    fn principal_from_claims(&self, py: Python<'_>, claims: &Bound<'_, PyAny>) -> PyResult<Principal> {
+        let claims = convert::document(claims)?;
+        self.core(py)?.principal_from_claims(&claims).map(Principal).map_err(|refusal| errors::refused(py, &refusal))
+    }
+
+    /// Decides about a request and takes what it may use, all limits or none. Never raises `Refused`.
+    fn admit(slf: &Bound<'_, Self>, who: &Bound<'_, Principal>, request: &Bound<'_, Request>) -> PyResult<Decision> {
+        let py = slf.py();
+        let gate = slf.get().core(py)?;
+        let (asker, asked) = (&who.get().0, request.get());
+        let decision = match asked.text >= LONG {
+            true => py.detach(|| gate.admit(asker, &asked.inner)),
+            false => gate.admit(asker, &asked.inner),
+        };
+        Decision::of(py, decision, slf, who, request)
+    }
+
+    /// Waits for a request's turn and takes what it may use: to be awaited (`await`), entered (`async with`, or `with` in a
+    /// thread), or asked for its `result()` in a thread. All of them give the lease or raise `Refused`.
+    fn acquire<'py>(
+        slf: &Bound<'py, Self>,
+        who: &Bound<'py, Principal>,
+        request: &Bound<'py, Request>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let admit = slf.getattr("admit")?;
+        slf.py().import("quota._acquire")?.getattr("Acquiring")?.call1((admit, who, request))
+    }
+
+    /// The answer that `admit` would give, without anything taken.
+    fn preview(&self, py: Python<'_>, who: &Principal, request: &Request) -> PyResult<Preview> {
+        let gate = self.core(py)?;
+        let decision = match request.text >= LONG {
+            true => py.detach(|| gate.preview(&who.0, &request.inner)),
+            false => gate.preview(&who.0, &request.inner),
+        };
+        Preview::of(py, decision)
+    }
+
+    /// Ends a lease by its request's id or its own: late, or from elsewhere. An `Outcome`, or a usage.
+    #[pyo3(signature = (outcome, *, request_id=None, lease_id=None, dialect="auto"))]
+    fn finalize(
+        &self,
+        py: Python<'_>,
+        outcome: &Bound<'_, PyAny>,
+        request_id: Option<&str>,
+        lease_id: Option<&str>,
+        dialect: &str,
+    ) -> PyResult<Receipt> {
+        let name = match (request_id, lease_id) {
+            (Some(id), None) => core::Name::Request(id.into()),
+            (None, Some(id)) => core::Name::Lease(
+                id.parse().map_err(|error: core::lease::NotLeaseId| PyValueError::new_err(error.to_string()))?,
+            ),
+            _ => return Err(PyTypeError::new_err("either request_id or lease_id is wanted")),
+        };
+        let outcome = usage::outcome(outcome, dialect)?;
+        self.core(py)?.finalize(name, outcome).map(Receipt).map_err(|error| errors::end(py, &error))
+    }
+
+    /// The state of every limit that applies to a principal, and of a run of it; of scopes that tenants share for operators
+    /// only.
+    #[pyo3(signature = (who, *, run_id=None, operator=false))]
+    fn balances<'py>(
+        &self,
+        py: Python<'py>,
+        who: &Principal,
+        run_id: Option<&str>,
+        operator: bool,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let gate = self.core(py)?;
+        let balances = match (run_id, operator) {
+            (Some(_), true) => {
+                return Err(PyTypeError::new_err("a run's balances are told to its tenant: without operator"));
+            }
+            (Some(run), false) => gate.run_balances(&who.0, run),
+            (None, operator) => gate.balances(&who.0, operator),
+        };
+        PyList::new(py, balances.into_iter().map(Balance))
+    }
+
+    /// The story of one request, oldest first: what the journal still has of it, as JSON objects. For operators.
+    fn explain<'py>(&self, py: Python<'py>, request_id: &str) -> PyResult<Bound<'py, PyList>> {
+        let gate = self.core(py)?;
+        let entries = py.detach(|| gate.explain(request_id));
+        let list = PyList::empty(py);
+        for entry in &entries {
+            list.append(python(py, &entry.to_json())?)?;
+        }
+        Ok(list)
+    }
+
+    /// Leases whose usage is unknown, the oldest first.
+    #[pyo3(signature = (at_most=1000))]
+    fn unresolved<'py>(&self, py: Python<'py>, at_most: usize) -> PyResult<Bound<'py, PyList>> {
+        let gate = self.core(py)?;
+        let records = py.detach(|| gate.unresolved(at_most));
+        PyList::new(py, records.into_iter().map(Unresolved))
+    }
+
+    /// Puts another policy in force, at once and whole. Open leases keep their terms, accounts what they hold.
+    fn reload(&self, py: Python<'_>, policy: &Policy) -> PyResult<()> {
+        let gate = self.core(py)?;
+        py.detach(|| gate.reload(&policy.0));
+        Ok(())
+    }
+
+    /// Ends leases whose deadline has passed and waits that have lasted too long; how many leases. About once a second, or
+    /// let a keeper do it.
+    #[pyo3(signature = (at_most=4096))]
+    fn sweep(&self, py: Python<'_>, at_most: usize) -> PyResult<usize> {
+        let gate = self.core(py)?;
+        Ok(py.detach(|| gate.sweep(at_most)))
+    }
+
+    /// Starts a thread that sweeps every interval, and when somebody has waited as long as may be, until it is stopped.
+    #[pyo3(signature = (*, interval_ms=Count(1000)))]
+    fn keeper(&self, py: Python<'_>, interval_ms: Count) -> PyResult<Py<Keeper>> {
+        if interval_ms.0 == 0 {
+            return Err(PyValueError::new_err("interval_ms is 1 or more"));
+        }
+        let keeper = CoreKeeper::start(self.core(py)?.clone(), Duration::from_millis(interval_ms.0))?;
+        let keeper = Py::new(py, Keeper { keeper: Some(keeper), forks: forks() })?;
+        py.import("quota._acquire")?.getattr("keepers")?.call_method1("add", (&keeper,))?;
+        Ok(keeper)
+    }
+
+    /// The digest of the policy in force.
+    #[getter]
+    fn digest(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(self.core(py)?.digest().to_string())
+    }
+
+    /// States how full a pool is, in percent, for steps of degrading; `False` for a pool that the policy does not name.
+    fn set_pressure(&self, py: Python<'_>, pool: &str, percent: Count) -> PyResult<bool> {
+        Ok(self.core(py)?.set_pressure(pool, percent.0.min(100) as u8))
+    }
+
+    /// How full a pool is, in percent.
+    fn pressure(&self, py: Python<'_>, pool: &str) -> PyResult<Option<u8>> {
+        Ok(self.core(py)?.pressure(pool))
+    }
+
+    /// Requests in flight in a pool, and those that wait for it; `None` for a pool that there is not.
+    fn pool_load(&self, py: Python<'_>, pool: &str) -> PyResult<Option<(u64, u64)>> {
+        let gate = self.core(py)?;
+        // It waits for the thread that decides, which may be asking for the interpreter to wake somebody.
+        let figures = py.detach(|| gate.scheduler(pool).and_then(|scheduler| scheduler.figures()));
+        Ok(figures.map(|figures| (figures.valve.in_flight, figures.lanes.iter().map(|lane| lane.queued).sum())))
+    }
+
+    /// The most by which the open leases could together pass what they hold.
+    fn overshoot(&self, py: Python<'_>) -> PyResult<Amounts> {
+        let gate = self.core(py)?;
+        Ok(Amounts(py.detach(|| gate.overshoot())))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Gate({})", self.gate.digest().get(..12).unwrap_or_default())
+    }
+}
+
+impl Gate {
+    pub fn of_this_process(&self) -> &core::Gate {
+        &self.gate
+    }
+}
+
+/// A lease whose usage is unknown.
+#[pyclass(frozen, module = "quota")]
+pub struct Unresolved(std::sync::Arc<Record>);
+
+#[pymethods]
+impl Unresolved {
+    #[getter]
+    fn lease_id(&self) -> String {
+        self.0.claim.id.to_string()
+    }
+
+    #[getter]
+    fn request_id(&self) -> Option<&str> {
+        self.0.claim.terms.request_id.as_deref()
+    }
+
+    #[getter]
+    fn tenant(&self) -> &str {
+        self.0.claim.terms.principal.tenant()
+    }
+
+    #[getter]
+    fn model(&self) -> &str {
+        &self.0.claim.terms.model
+    }
+
+    /// Why: `dropped`, `expired`, `no_usage` or `upstream_failed`.
+    #[getter]
+    fn cause(&self) -> Option<&'static str> {
+        match &self.0.state {
+            State::Unresolved(unresolved) => Some(unresolved.cause.name()),
+            _ => None,
+        }
+    }
+
+    /// The best-known figures.
+    #[getter]
+    fn seen(&self) -> Option<usage::Usage> {
+        match &self.0.state {
+            State::Unresolved(unresolved) => unresolved.seen.as_ref().map(|seen| usage::Usage((**seen).clone())),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn held(&self) -> Amounts {
+        Amounts(self.0.held_amounts())
+    }
+
+    #[getter]
+    fn worst_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        decimal(py, &self.0.claim.terms.worst_cost)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Unresolved({}, {})", self.0.claim.id, self.cause().unwrap_or_default())
+    }
+}
+
+/// The thread that sweeps a gate.
+#[pyclass(module = "quota", weakref)]
+pub struct Keeper {
+    keeper: Option<CoreKeeper>,
+    forks: u64,
+}
+
+impl Keeper {
+    fn end(&mut self) {
+        let Some(keeper) = self.keeper.take() else { return };
+        if self.forks != forks() {
+            // The thread is in the other process: there is nobody to be waited for.
+            std::mem::forget(keeper);
+            return;
+        }
+        // It waits for the thread, which may be asking for the interpreter to wake somebody.
+        let mut keeper = Some(keeper);
+        Python::try_attach(|py| py.detach(|| drop(keeper.take())));
+        // Where the interpreter is going down the thread gets no answer from it and ends by itself.
+        std::mem::forget(keeper);
+    }
+}
+
+#[pymethods]
+impl Keeper {
+    /// Stops it. The second time nothing happens.
+    fn stop(slf: &Bound<'_, Self>) -> PyResult<()> {
+        // Not under the borrow, which lasts as long as the thread is waited for.
+        let mut taken = {
+            let mut keeper = slf.try_borrow_mut()?;
+            Keeper { keeper: keeper.keeper.take(), forks: keeper.forks }
+        };
+        taken.end();
+        Ok(())
+    }
+
+    #[getter]
+    fn is_running(&self) -> bool {
+        self.keeper.is_some() && self.forks == forks()
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exc))]
+    fn __exit__(slf: &Bound<'_, Self>, _exc: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<bool> {
+        Keeper::stop(slf)?;
+        Ok(false)
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
