@@ -10,6 +10,7 @@ use quota_core::lease::Cause;
 use quota_core::units::{Amounts as CoreAmounts, Meter};
 
 use crate::convert::{Amounts, Count, decimal, millis};
+use crate::principal::Principal;
 use crate::{errors, usage};
 
 /// A lease as it came, or inside the meter of its stream.
@@ -79,6 +80,12 @@ impl Lease {
     #[getter]
     fn request_id(&self) -> Option<&str> {
         self.core().request_id()
+    }
+
+    /// Who asked.
+    #[getter]
+    fn principal(&self) -> Principal {
+        Principal(self.core().claim().terms.principal.clone())
     }
 
     /// The model to run on.
