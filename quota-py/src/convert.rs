@@ -51,6 +51,11 @@ pub fn document(object: &Bound<'_, PyAny>) -> PyResult<Value> {
     value(object, 0)
 }
 
+/// An object as it stands; a text is a text.
+pub fn object(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+    value(object, 0)
+}
+
 fn parse(py: Python<'_>, text: &[u8]) -> PyResult<Value> {
     // Its message would show where in the text, and nothing of it.
     serde_json::from_slice(text).map_err(|error| errors::input(py, "json_invalid", format!("this is no JSON: {error}")))

@@ -108,6 +108,14 @@ pub fn unqueued(py: Python<'_>, refused: &core::scheduler::Refused) -> PyErr {
     })
 }
 
+/// A key that was not made, rotated or revoked.
+pub fn key(py: Python<'_>, error: &core::gate::KeyError) -> PyErr {
+    make(py, "KeyActError", error.to_string(), |fields| {
+        fields.set_item("code", error.code())?;
+        fields.set_item("is_retryable", error.is_retryable())
+    })
+}
+
 /// A gate that was made before the process was forked.
 pub fn forked(py: Python<'_>) -> PyErr {
     let message = "this gate was made before the process was forked, and its accounts are not shared with the other \

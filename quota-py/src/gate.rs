@@ -23,7 +23,7 @@ use crate::principal::Principal;
 use crate::refusal::Balance;
 use crate::request::Request;
 use crate::testing::ManualClock;
-use crate::{convert, errors, usage};
+use crate::{convert, errors, keys, usage};
 
 /// How many times this process has been forked off, counted in the child. Raised there before anything else runs, read by
 /// all.
@@ -128,8 +128,83 @@ impl Gate {
 
     /// The principal that claims name which the host has verified. Raises `Refused`.
     fn principal_from_claims(&self, py: Python<'_>, claims: &Bound<'_, PyAny>) -> PyResult<Principal> {
-        let claims = convert::document(claims)?;
+        let claims = convert::object(claims)?;
         self.core(py)?.principal_from_claims(&claims).map(Principal).map_err(|refusal| errors::refused(py, &refusal))
+    }
+
+    /// Makes a key, with the only sight of its secret. Raises `KeyActError`.
+    #[pyo3(signature = (
+        *, tenant, author, id=None, parent=None, app=None, env=None, user=None, lane=None, names_users=false, expires=None,
+        models=None, limits=None
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn issue_key(
+        &self,
+        py: Python<'_>,
+        tenant: &str,
+        author: &str,
+        id: Option<&str>,
+        parent: Option<&str>,
+        app: Option<&str>,
+        env: Option<&str>,
+        user: Option<&str>,
+        lane: Option<&str>,
+        names_users: bool,
+        expires: Option<&str>,
+        models: Option<Vec<String>>,
+        limits: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<keys::IssuedKey> {
+        let spec = core::gate::KeySpec {
+            id: id.map(Into::into),
+            parent: parent.map(Into::into),
+            app: app.map(Into::into),
+            env: env.map(Into::into),
+            user: user.map(Into::into),
+            lane: lane.map(Into::into),
+            names_users,
+            expires: expires.map(keys::instant).transpose()?,
+            models: models.map(|models| models.into_iter().map(Into::into).collect()),
+            limits: keys::limits(limits)?,
+            ..core::gate::KeySpec::new(tenant)
+        };
+        let gate = self.core(py)?;
+        keys::issued(py, py.detach(|| gate.issue_key(spec, author)))
+    }
+
+    /// Gives a key another secret. The earlier ones work for `overlap_ms` more. Raises `KeyActError`.
+    #[pyo3(signature = (tenant, id, *, author, overlap_ms=Count(0)))]
+    fn rotate_key(
+        &self,
+        py: Python<'_>,
+        tenant: &str,
+        id: &str,
+        author: &str,
+        overlap_ms: Count,
+    ) -> PyResult<keys::IssuedKey> {
+        let (gate, overlap) = (self.core(py)?, Duration::from_millis(overlap_ms.0));
+        keys::issued(py, py.detach(|| gate.rotate_key(tenant, id, overlap, author)))
+    }
+
+    /// Revokes a key with all its secrets, and its children with it; `False` if it had been. Raises `KeyActError`.
+    #[pyo3(signature = (tenant, id, *, author))]
+    fn revoke_key(&self, py: Python<'_>, tenant: &str, id: &str, author: &str) -> PyResult<bool> {
+        let gate = self.core(py)?;
+        py.detach(|| gate.revoke_key(tenant, id, author)).map_err(|error| errors::key(py, &error))
+    }
+
+    /// The keys of a tenant, in the order of their ids.
+    fn keys<'py>(&self, py: Python<'py>, tenant: &str) -> PyResult<Bound<'py, PyList>> {
+        let gate = self.core(py)?;
+        let found = py.detach(|| gate.keys(tenant));
+        PyList::new(py, found.into_iter().map(keys::Key))
+    }
+
+    /// The newest entries of a tenant's journal, oldest first: those of the last so many milliseconds. For operators.
+    #[pyo3(signature = (tenant, *, last_ms))]
+    fn recent<'py>(&self, py: Python<'py>, tenant: &str, last_ms: Count) -> PyResult<Bound<'py, PyList>> {
+        let gate = self.core(py)?;
+        let entries = py.detach(|| gate.recent(tenant, last_ms.0.saturating_mul(1_000_000)));
+        journal(py, &entries)
     }
 
     /// Decides about a request and takes what it may use, all limits or none. Never raises `Refused`.
@@ -211,11 +286,7 @@ impl Gate {
     fn explain<'py>(&self, py: Python<'py>, request_id: &str) -> PyResult<Bound<'py, PyList>> {
         let gate = self.core(py)?;
         let entries = py.detach(|| gate.explain(request_id));
-        let list = PyList::empty(py);
-        for entry in &entries {
-            list.append(python(py, &entry.to_json())?)?;
-        }
-        Ok(list)
+        journal(py, &entries)
     }
 
     /// Leases whose usage is unknown, the oldest first.
@@ -292,6 +363,14 @@ impl Gate {
     pub fn of_this_process(&self) -> &core::Gate {
         &self.gate
     }
+}
+
+fn journal<'py>(py: Python<'py>, entries: &[core::journal::Entry]) -> PyResult<Bound<'py, PyList>> {
+    let list = PyList::empty(py);
+    for entry in entries {
+        list.append(python(py, &entry.to_json())?)?;
+    }
+    Ok(list)
 }
 
 /// A lease whose usage is unknown.

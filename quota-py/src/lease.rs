@@ -16,7 +16,7 @@ use crate::{errors, usage};
 /// A lease as it came, or inside the meter of its stream.
 enum Inner {
     Lease(core::Lease),
-    Stream(core::StreamMeter),
+    Stream(Box<core::StreamMeter>),
 }
 
 /// An admitted request.
@@ -213,7 +213,7 @@ impl Lease {
         let mut lease = slf.try_borrow_mut()?;
         match lease.inner.take() {
             Some(Inner::Lease(core)) => {
-                lease.inner = Some(Inner::Stream(core.stream(dialect).strip_usage(strip_usage)));
+                lease.inner = Some(Inner::Stream(Box::new(core.stream(dialect).strip_usage(strip_usage))));
                 Ok(Stream { lease: slf.clone().unbind(), tail: Vec::new(), receipt: None })
             }
             other => {

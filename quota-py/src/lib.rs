@@ -8,9 +8,11 @@ mod convert;
 mod decision;
 mod errors;
 mod gate;
+mod keys;
 mod lease;
 mod policy;
 mod principal;
+mod reader;
 mod refusal;
 mod request;
 mod scheduler;
@@ -28,11 +30,15 @@ mod _native {
     #[pymodule_export]
     use crate::gate::{_forked, FixedPool, Gate, Keeper, Unresolved};
     #[pymodule_export]
+    use crate::keys::{IssuedKey, Key};
+    #[pymodule_export]
     use crate::lease::{Lease, Receipt, Stream};
     #[pymodule_export]
     use crate::policy::{Policy, PolicyFault};
     #[pymodule_export]
     use crate::principal::Principal;
+    #[pymodule_export]
+    use crate::reader::{StreamEnd, StreamReader};
     #[pymodule_export]
     use crate::refusal::{Balance, Degradation, Fits, Offer, Refusal, Shortage};
     #[pymodule_export]

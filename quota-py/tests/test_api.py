@@ -266,6 +266,37 @@ def test_keys_name_principals(gate: quota.Gate) -> None:
     assert claims.value.code == "claims_invalid"
 
 
+def test_keys_are_made_while_the_gate_runs(gate: quota.Gate) -> None:
+    limits = {"rpm": 1}
+    issued = gate.issue_key(tenant="acme", author="ops", app="bot", models=["m"], limits=limits, expires="2026-03-03T00:00:00Z")
+    assert issued.secret.startswith("qk_") and issued.secret not in repr(issued)
+    assert issued.expires == "2026-03-03T00:00:00Z"
+    who = gate.authenticate(issued.secret)
+    assert (who.app, who.key) == ("bot", issued.id)
+    gate.admit(who, request()).granted().settle(quota.Usage.tokens(1, 1))
+    assert gate.admit(who, request()).reason == "request_rate_exceeded"
+    again = gate.rotate_key("acme", issued.id, author="ops", overlap_ms=1000)
+    assert again.secret != issued.secret and gate.authenticate(issued.secret) == gate.authenticate(again.secret)
+    (key,) = gate.keys("acme")
+    assert (key.id, key.tenant, key.app, key.models, key.parent) == (issued.id, "acme", "bot", ["m"], None)
+    assert (key.state, key.secrets, key.in_policy) == ("active", 2, False)
+    assert gate.revoke_key("acme", issued.id, author="ops") and not gate.revoke_key("acme", issued.id, author="ops")
+    with pytest.raises(quota.Refused) as caught:
+        gate.authenticate(again.secret)
+    assert caught.value.code == "key_revoked"
+    assert [entry["event"] for entry in gate.recent("acme", last_ms=1)][0] == "key_issued"
+    for fields, code in [
+        ({"tenant": "nobody"}, "tenant_unknown"),
+        ({"tenant": "acme", "limits": "rmp: 1"}, "key_limits_invalid"),
+        ({"tenant": "acme", "lane": "none"}, "key_invalid"),
+    ]:
+        with pytest.raises(quota.KeyActError) as wrong:
+            gate.issue_key(author="ops", **fields)  # type: ignore[arg-type]
+        assert wrong.value.code == code and not wrong.value.is_retryable
+    with pytest.raises(ValueError, match="RFC 3339"):
+        gate.issue_key(tenant="acme", author="ops", expires="soon")
+
+
 def test_a_scope_that_is_left_leaves_the_lease_unresolved(gate: quota.Gate) -> None:
     with gate.admit(ACME, request(id="r")).granted() as lease:
         pass

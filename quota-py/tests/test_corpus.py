@@ -10,14 +10,21 @@ from typing import Any
 
 import pytest
 
-from corpus import queue, scenario, schedule, usage
+from corpus import keys, queue, scenario, schedule, sse, usage
 
 CORE = Path(__file__).parents[2] / "quota-core/tests"
 
-RUNNERS = {"queue": queue.run, "scenario": scenario.run, "schedule": schedule.run, "usage": usage.run}
+RUNNERS = {
+    "keys": keys.run,
+    "queue": queue.run,
+    "scenario": scenario.run,
+    "schedule": schedule.run,
+    "sse": sse.run,
+    "usage": usage.run,
+}
 
 #: Kinds that are of functions which this package does not offer by themselves.
-NOT_RUN = {"calendar", "config", "estimate", "keys", "metrics", "price", "respond", "sse", "tokens", "upstream"}
+NOT_RUN = {"calendar", "config", "estimate", "metrics", "price", "respond", "tokens", "upstream"}
 
 
 def files() -> dict[str, Any]:

@@ -11,6 +11,7 @@ __all__ = [
     "EndError",
     "ForkedError",
     "InputError",
+    "KeyActError",
     "PolicyError",
     "QueueRefused",
     "QuotaError",
@@ -130,6 +131,10 @@ class EndError(QuotaError):
         self.field = field
         self.first = first
         self.second = second
+
+
+class KeyActError(QuotaError):
+    """A key that was not made, rotated or revoked. Nothing was changed."""
 
 
 class QueueRefused(QuotaError):
