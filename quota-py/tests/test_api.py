@@ -100,14 +100,19 @@ def test_a_principal_has_names_and_equality() -> None:
     assert other.user == "v" and other != who and len({who, other, who.on_behalf_of("v")}) == 2
     assert ACME.on_behalf_of("v") == ACME, "not trusted to name users"
     assert repr(ACME) == 'Principal(tenant="acme")'
-    for wrong in [lambda: quota.Principal("acme"), lambda: quota.Principal(), lambda: quota.Principal(tenant=5)]:  # type: ignore
+    wrong: Any
+    for wrong in [("acme",), ()]:
         with pytest.raises(TypeError):
-            wrong()  # type: ignore[no-untyped-call]
+            quota.Principal(*wrong)
+    with pytest.raises(TypeError):
+        quota.Principal(tenant=5)  # type: ignore[arg-type]
 
 
 def test_a_request_has_fields_and_refuses_what_is_none() -> None:
-    asked = quota.Request(model="m", text="secret words", max_output_tokens=9, choices=2, stream=True, id="r", run_id="x")
-    assert (asked.model, asked.kind, asked.id, asked.run_id, asked.stream, asked.choices) == ("m", "chat", "r", "x", True, 2)
+    fields = {"max_output_tokens": 9, "choices": 2, "stream": True, "id": "r", "run_id": "x"}
+    asked = quota.Request(model="m", text="secret words", **fields)  # type: ignore[arg-type]
+    assert (asked.model, asked.kind, asked.id, asked.run_id) == ("m", "chat", "r", "x")
+    assert asked.stream and asked.choices == 2
     assert (asked.max_output_tokens, asked.input_tokens, asked.new_tool_calls) == (9, None, 0)
     assert quota.Request(model="m", input_tokens=7).input_tokens == 7
     assert "secret" not in repr(asked)
@@ -267,8 +272,8 @@ def test_keys_name_principals(gate: quota.Gate) -> None:
 
 
 def test_keys_are_made_while_the_gate_runs(gate: quota.Gate) -> None:
-    limits = {"rpm": 1}
-    issued = gate.issue_key(tenant="acme", author="ops", app="bot", models=["m"], limits=limits, expires="2026-03-03T00:00:00Z")
+    fields: dict[str, Any] = {"app": "bot", "models": ["m"], "limits": {"rpm": 1}, "expires": "2026-03-03T00:00:00Z"}
+    issued = gate.issue_key(tenant="acme", author="ops", **fields)
     assert issued.secret.startswith("qk_") and issued.secret not in repr(issued)
     assert issued.expires == "2026-03-03T00:00:00Z"
     who = gate.authenticate(issued.secret)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import queue
 import signal
@@ -69,7 +70,8 @@ def test_a_decision_that_waits_is_awaited_from_its_place(gate: quota.Gate) -> No
     async def main() -> None:
         first = gate.admit(ACME, request()).granted()
         second, third = gate.admit(ACME, request()), gate.admit(ACME, request())
-        assert (second.action, second.reason, second.lane, second.pool) == ("queue", "model_pool_overloaded", "chat", "h200")
+        assert (second.action, second.reason) == ("queue", "model_pool_overloaded")
+        assert (second.lane, second.pool) == ("chat", "h200")
         assert second.max_wait_ms == 3000 and not second.is_due
         still = second.again()
         assert still.action == "queue" and second.again() is second, "its place is the other's now"
@@ -183,16 +185,16 @@ def test_who_waits_too_long_is_refused(gate: quota.Gate, clock: ManualClock) -> 
 
 def test_a_loop_that_is_gone_is_not_woken(gate: quota.Gate) -> None:
     first = gate.admit(ACME, request()).granted()
-    acquiring = gate.acquire(ACME, request())
     loop = asyncio.new_event_loop()
-    loop.call_soon(lambda: asyncio.ensure_future(acquiring))
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    task = asyncio.ensure_future(gate.acquire(ACME, request()), loop=loop)
     loop.run_until_complete(waiting(gate))
     loop.close()
     first.cancel()
-    assert gate.pool_load("h200") == (1, 0), "the turn is there, and nobody has looked"
-    del acquiring
+    assert gate.pool_load("h200") == (1, 0), "the turn is there, and nobody looks"
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    del task
+    gc.collect()
+    assert gate.pool_load("h200") == (0, 0)
 
 
 def test_acquiring_is_for_one_use_and_begins_when_used(gate: quota.Gate) -> None:
@@ -276,9 +278,10 @@ def test_a_keeper_ends_waits_and_is_stopped() -> None:
 
 
 def test_wakers_and_releases_from_everywhere_never_stop_the_process() -> None:
-    """Sixteen tasks wait, two threads end their leases, a keeper and a thread sweep without the interpreter, and one looks
-    on: a waker asks for the interpreter on whichever thread ends a turn."""
-    policy = quota.Policy.from_dict({"models": {"m": {"pool": "h200"}}, "tenants": {"acme": {"models": ["m"]}, "blue": {"models": ["m"]}}})
+    """Sixteen tasks wait, two threads end their leases, a keeper and a thread sweep without the interpreter, and one
+    looks on: a waker asks for the interpreter on whichever thread ends a turn."""
+    tenants = {"acme": {"models": ["m"]}, "blue": {"models": ["m"]}}
+    policy = quota.Policy.from_dict({"models": {"m": {"pool": "h200"}}, "tenants": tenants})
     gate = quota.Gate(policy, pools={"h200": quota.FixedPool(replicas=1, max_running=3)})
     ending: queue.SimpleQueue[quota.Lease | None] = queue.SimpleQueue()
     over = threading.Event()
