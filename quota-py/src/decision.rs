@@ -5,6 +5,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use quota_core as core;
 use quota_core::gate::Queued;
 
@@ -141,35 +142,34 @@ impl Decision {
         self.place().is_none_or(Queued::is_due)
     }
 
-    /// Decides again about a request that waits: as long as its turn has not come it waits on, in its place. This decision
-    /// has no place from now on. Of one that does not wait, or has left, it is itself.
+    /// Decides again about a request that waits: as long as its turn has not come it waits on, in its place, which this
+    /// decision has no longer. Of one that does not wait it is itself. Raises `QuotaError` where the place is gone.
     fn again(slf: &Bound<'_, Self>) -> PyResult<Py<Decision>> {
         let py = slf.py();
         let taken = {
-            let mut decision = slf.borrow_mut();
-            decision.queued.as_mut().and_then(|waits| {
-                let place = waits.place.take()?;
-                Some((place, waits.gate.clone_ref(py), waits.who.clone_ref(py), waits.request.clone_ref(py)))
-            })
+            let mut decision = slf.try_borrow_mut()?;
+            let Some(waits) = &mut decision.queued else { return Ok(slf.clone().unbind()) };
+            let place = waits.place.take().ok_or_else(|| errors::left(py))?;
+            (place, waits.gate.clone_ref(py), waits.who.clone_ref(py), waits.request.clone_ref(py))
         };
-        let Some((place, gate, who, request)) = taken else { return Ok(slf.clone().unbind()) };
+        let (place, gate, who, request) = taken;
         let (gate, who, request) = (gate.bind(py), who.bind(py), request.bind(py));
         let decision = gate.get().core(py)?.admit_again(place, &who.get().0, &request.get().inner);
         Py::new(py, Decision::of(py, decision, gate, who, request)?)
     }
 
     /// Gives up the place of a request that waits.
-    fn leave(slf: &Bound<'_, Self>) {
-        let place = slf.borrow_mut().queued.as_mut().and_then(|waits| waits.place.take());
+    fn leave(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let place = slf.try_borrow_mut()?.queued.as_mut().and_then(|waits| waits.place.take());
         // After the borrow: it may wake another.
         drop(place);
+        Ok(())
     }
 
     /// Waits for the turn, from the place that it has: to be awaited, entered (`with`, `async with`) or asked for its
     /// `result()`.
     fn wait<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let py = slf.py();
-        py.import("quota._acquire")?.getattr("Acquiring")?.call1((slf,))
+        acquiring(slf.py())?.call1((slf,))
     }
 
     /// The lease.
@@ -196,8 +196,10 @@ impl Decision {
         let waker = Waker::from(parker.clone());
         let until = timeout_ms.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout.0)));
         loop {
-            let due =
-                slf.borrow().place().is_none_or(|place| place.poll_due(&mut Context::from_waker(&waker)).is_ready());
+            let due = slf
+                .try_borrow()?
+                .place()
+                .is_none_or(|place| place.poll_due(&mut Context::from_waker(&waker)).is_ready());
             if due {
                 return Ok(true);
             }
@@ -216,6 +218,13 @@ impl Decision {
             Some(reason) => format!("Decision({}, {reason})", self.action),
         }
     }
+}
+
+/// The class of what waits, which is written in Python.
+pub fn acquiring(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let class = || Ok::<_, PyErr>(py.import("quota._acquire")?.getattr("Acquiring")?.unbind());
+    Ok(CLASS.get_or_try_init(py, class)?.bind(py))
 }
 
 /// The answer that `admit` would give, without anything taken.

@@ -116,6 +116,11 @@ pub fn key(py: Python<'_>, error: &core::gate::KeyError) -> PyErr {
     })
 }
 
+/// A decision whose place was given up, or is another's.
+pub fn left(py: Python<'_>) -> PyErr {
+    make(py, "QuotaError", "the place in the queue is gone".into(), |fields| fields.set_item("code", "place_left"))
+}
+
 /// A gate that was made before the process was forked.
 pub fn forked(py: Python<'_>) -> PyErr {
     let message = "this gate was made before the process was forked, and its accounts are not shared with the other \

@@ -16,7 +16,7 @@ use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 
 use crate::convert::{Amounts, Count, decimal, python};
-use crate::decision::{Decision, Preview};
+use crate::decision::{Decision, Preview, acquiring};
 use crate::lease::Receipt;
 use crate::policy::Policy;
 use crate::principal::Principal;
@@ -43,6 +43,10 @@ pub fn _forked() {
 
 /// Text from which on its estimation lets other threads run meanwhile, in bytes.
 const LONG: usize = 16 * 1024;
+
+/// The bounds of a store's bounds, see [`Bounds`].
+const MAX_ROWS: u32 = (1 << 24) - 256;
+const MAX_OPEN_LEASES: u32 = 1 << 30;
 
 /// A pool of replicas that are all alike, of which only the capacity is known.
 #[pyclass(frozen, module = "quota", eq)]
@@ -104,12 +108,16 @@ impl Gate {
         pools: Option<HashMap<String, Py<FixedPool>>>,
         max_rows: Option<u32>,
         max_open_leases: Option<u32>,
-    ) -> Gate {
+    ) -> PyResult<Gate> {
         let mut builder = core::Gate::builder(policy.0.clone());
         if max_rows.is_some() || max_open_leases.is_some() {
             let usual = Bounds::default();
             let rows = max_rows.unwrap_or(usual.rows);
             let open_leases = max_open_leases.unwrap_or(usual.open_leases);
+            if !(1..=MAX_ROWS).contains(&rows) || !(1..=MAX_OPEN_LEASES).contains(&open_leases) {
+                let message = format!("max_rows is 1 to {MAX_ROWS}, max_open_leases 1 to {MAX_OPEN_LEASES}");
+                return Err(PyValueError::new_err(message));
+            }
             builder = builder.store(Memory::new(Bounds { rows, open_leases }));
         }
         if let Some(clock) = clock {
@@ -118,7 +126,7 @@ impl Gate {
         for (name, pool) in pools.into_iter().flatten() {
             builder = builder.pool(name, pool.get().pool.clone());
         }
-        Gate { gate: py.detach(|| builder.build()), forks: forks() }
+        Ok(Gate { gate: py.detach(|| builder.build()), forks: forks() })
     }
 
     /// The principal of a bearer key, with or without `Bearer ` before it. Raises `Refused`.
@@ -226,8 +234,7 @@ impl Gate {
         who: &Bound<'py, Principal>,
         request: &Bound<'py, Request>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let admit = slf.getattr("admit")?;
-        slf.py().import("quota._acquire")?.getattr("Acquiring")?.call1((admit, who, request))
+        acquiring(slf.py())?.call1((slf, who, request))
     }
 
     /// The answer that `admit` would give, without anything taken.

@@ -49,18 +49,30 @@ impl Lease {
         Ok(Receipt(receipt))
     }
 
-    /// Ends it as unresolved if it has not ended, as dropping it does.
-    fn close(&mut self) {
+    /// Whether there is nothing for the end of a scope to do: it has ended, or its owner is another.
+    fn is_over(&self) -> bool {
         // ORDERING: relaxed, see `over`.
-        if self.ended.load(Ordering::Relaxed) || self.core().is_repeat() {
-            return;
-        }
-        // What does not succeed has ended otherwise, and dropping it would come to the same.
-        let _ = match &mut self.inner {
-            Some(Inner::Stream(meter)) => meter.finish(|_| {}),
-            _ => self.core().unresolved(Cause::Dropped, None),
-        };
+        self.ended.load(Ordering::Relaxed) || self.core().is_repeat()
     }
+}
+
+/// Ends a lease as unresolved if it has not ended, as dropping it does; by its stream where it has one.
+fn close(lease: &Bound<'_, Lease>) -> PyResult<()> {
+    {
+        let lease = lease.try_borrow()?;
+        if lease.is_over() {
+            return Ok(());
+        }
+        if let Some(Inner::Lease(core)) = &lease.inner {
+            // What does not succeed has ended otherwise, and dropping it would come to the same.
+            let _ = core.unresolved(Cause::Dropped, None);
+            return Ok(());
+        }
+    }
+    if let Some(Inner::Stream(meter)) = &mut lease.try_borrow_mut()?.inner {
+        let _ = meter.finish(|_| {});
+    }
+    Ok(())
 }
 
 fn cause(name: &str) -> PyResult<Cause> {
@@ -229,9 +241,9 @@ impl Lease {
 
     /// Leaves the lease as dropping it would: where it has not ended, it is unresolved and stays charged as reserved.
     #[pyo3(signature = (*_exc))]
-    fn __exit__(&mut self, _exc: &Bound<'_, pyo3::types::PyTuple>) -> bool {
-        self.close();
-        false
+    fn __exit__(slf: &Bound<'_, Self>, _exc: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<bool> {
+        close(slf)?;
+        Ok(false)
     }
 
     fn __repr__(&self) -> String {
@@ -316,7 +328,7 @@ impl Stream {
     /// Finishes what is not finished.
     #[pyo3(signature = (*_exc))]
     fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<bool> {
-        self.lease.bind(py).try_borrow_mut()?.close();
+        close(self.lease.bind(py))?;
         Ok(false)
     }
 }

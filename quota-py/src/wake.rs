@@ -10,6 +10,9 @@ use std::time::Duration;
 use pyo3::prelude::*;
 
 /// Has a loop call `set(future)`; called from any thread.
+///
+/// It keeps the future and so the task that waits, as whatever a task waits for does: one that nobody else keeps must not
+/// vanish while it waits. A task whose loop is gone is therefore kept until its wait ends.
 pub struct LoopWaker {
     pub call_soon_threadsafe: Py<PyAny>,
     pub set: Py<PyAny>,

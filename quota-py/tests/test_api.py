@@ -466,6 +466,10 @@ def test_bounds_are_the_hosts() -> None:
     assert gate.admit(ACME, request()).reason == "leases_exhausted"
     for lease in leases:
         lease.cancel()
+    policy = quota.Policy.from_dict({"tenants": {}})
+    for bounds in [{"max_rows": 0}, {"max_open_leases": 0}, {"max_rows": 2**32 - 1}, {"max_open_leases": 2**31}]:
+        with pytest.raises(ValueError, match="max_rows"):
+            quota.Gate(policy, **bounds)
 
 
 def test_wrong_types_are_type_errors(gate: quota.Gate) -> None:

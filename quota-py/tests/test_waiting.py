@@ -74,7 +74,10 @@ def test_a_decision_that_waits_is_awaited_from_its_place(gate: quota.Gate) -> No
         assert (second.lane, second.pool) == ("chat", "h200")
         assert second.max_wait_ms == 3000 and not second.is_due
         still = second.again()
-        assert still.action == "queue" and second.again() is second, "its place is the other's now"
+        assert still.action == "queue"
+        for act in [second.again, second.wait().result]:
+            with pytest.raises((quota.QuotaError, RuntimeError)):
+                act()
         task = asyncio.ensure_future(still.wait())
         third.leave()
         third.leave()
@@ -225,6 +228,22 @@ def test_a_thread_waits_and_lets_others_run(gate: quota.Gate) -> None:
     thread.join()
     assert gate.pool_load("h200") == (1, 0)
     lease.cancel()
+
+
+def test_a_place_that_is_gone_is_not_waited_for(gate: quota.Gate) -> None:
+    first = gate.admit(ACME, request()).granted()
+    second = gate.admit(ACME, request())
+    second.leave()
+    for act in [second.again, second.wait().result]:
+        with pytest.raises(quota.QuotaError) as caught:
+            act()
+        assert caught.value.code == "place_left"
+    third = gate.admit(ACME, request())
+    thread = threading.Thread(target=lambda: pytest.raises(quota.QuotaError, third.wait().result))
+    thread.start()
+    third.leave()
+    thread.join()
+    assert first.cancel() and gate.pool_load("h200") == (0, 0)
 
 
 def test_a_thread_waits_no_longer_than_it_says(gate: quota.Gate) -> None:

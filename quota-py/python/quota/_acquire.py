@@ -1,7 +1,7 @@
 """Waiting for a turn: in an event loop or in a thread.
 
-A place in a queue is given up by whoever stops waiting, however that comes about; a turn that came in the same moment is
-given back with it. Between a turn and the lease there is no point at which a task can be cancelled.
+A place in a queue is given up by whoever stops waiting, however that comes about; a turn that came in the same moment
+is given back with it. Between a turn and the lease there is no point at which a task can be cancelled.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import asyncio
 import atexit
 import math
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from ._native import Decision, Keeper, Lease, Principal, Request
+    from ._native import Decision, Gate, Keeper, Lease, Principal, Request
 
 __all__ = ["Acquiring", "keepers"]
 
@@ -38,32 +38,28 @@ def _set(future: asyncio.Future[None]) -> None:
 class Acquiring(Coroutine[Any, Any, "Lease"]):
     """A request on its way to its lease. Nothing happens before it is awaited, entered or asked for its result.
 
-    `await it`, `async with it as lease:`; in a thread `with it as lease:` or `it.result()`. Each gives the lease or raises
-    `Refused`. It is for one use.
+    `await it`, `async with it as lease:`; in a thread `with it as lease:` or `it.result()`. Each gives the lease or
+    raises `Refused`. It is for one use.
     """
 
-    __slots__ = ("__weakref__", "_begin", "_coroutine", "_lease")
+    __slots__ = ("__weakref__", "_coroutine", "_from", "_lease", "_request", "_who")
 
     def __init__(
-        self,
-        begin: Callable[[Principal, Request], Decision] | Decision,
-        who: Principal | None = None,
-        request: Request | None = None,
+        self, begin: Gate | Decision, who: Principal | None = None, request: Request | None = None
     ) -> None:
-        if who is None or request is None:
-            decision: Any = begin
-            self._begin: Callable[[], Decision] | None = lambda: decision
-        else:
-            admit: Any = begin
-            self._begin = lambda: admit(who, request)
+        self._from: Gate | Decision | None = begin
+        self._who = who
+        self._request = request
         self._coroutine: Coroutine[Any, Any, Lease] | None = None
         self._lease: Lease | None = None
 
     def _first(self) -> Decision:
-        begin, self._begin = self._begin, None
+        begin, self._from = self._from, None
         if begin is None:
             raise RuntimeError("this was awaited, entered or asked for its result before; acquire again")
-        return begin()
+        if self._who is None or self._request is None:
+            return cast("Decision", begin)
+        return cast("Gate", begin).admit(self._who, self._request)
 
     async def _wait(self) -> Lease:
         decision = self._first()

@@ -612,7 +612,7 @@ class Gate:
         policy: Policy,
         *,
         clock: ManualClock | None = None,
-        pools: Mapping[str, FixedPool] | None = None,
+        pools: dict[str, FixedPool] | None = None,
         max_rows: int | None = None,
         max_open_leases: int | None = None,
     ) -> Gate: ...
