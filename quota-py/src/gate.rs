@@ -2,7 +2,8 @@
 //!
 //! Invariant: what may wait, for a lock of another thread or for the length of a text, has let go of the interpreter.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,8 +11,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use quota_core as core;
+use quota_core::gate::Target;
+use quota_core::gpu::Reported;
 use quota_core::keeper::Keeper as CoreKeeper;
 use quota_core::lease::{Record, State};
+use quota_core::respond;
 use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 
@@ -19,6 +23,7 @@ use crate::convert::{Amounts, Count, decimal, python};
 use crate::decision::{Decision, Preview, acquiring};
 use crate::lease::Receipt;
 use crate::policy::Policy;
+use crate::pools::{Pool, ReplicaLoad};
 use crate::principal::Principal;
 use crate::refusal::Balance;
 use crate::request::Request;
@@ -48,43 +53,13 @@ const LONG: usize = 16 * 1024;
 const MAX_ROWS: u32 = (1 << 24) - 256;
 const MAX_OPEN_LEASES: u32 = 1 << 30;
 
-/// A pool of replicas that are all alike, of which only the capacity is known.
-#[pyclass(frozen, module = "quota", eq)]
-#[derive(Clone, PartialEq)]
-pub struct FixedPool {
-    pool: core::gpu::FixedPool,
-    #[pyo3(get)]
-    replicas: u16,
-    #[pyo3(get)]
-    max_running: u64,
-    #[pyo3(get)]
-    kv_tokens: Option<u64>,
-}
-
-#[pymethods]
-impl FixedPool {
-    #[new]
-    #[pyo3(signature = (*, replicas, max_running, kv_tokens=None))]
-    fn new(replicas: u16, max_running: Count, kv_tokens: Option<Count>) -> FixedPool {
-        let (max_running, kv_tokens) = (max_running.0, kv_tokens.map(|tokens| tokens.0));
-        FixedPool {
-            pool: core::gpu::FixedPool::new(replicas, max_running, kv_tokens),
-            replicas,
-            max_running,
-            kv_tokens,
-        }
-    }
-
-    fn __repr__(&self) -> String {
-        format!("FixedPool(replicas={}, max_running={})", self.replicas, self.max_running)
-    }
-}
-
 /// Where principals' requests are decided.
 #[pyclass(frozen, module = "quota")]
 pub struct Gate {
     gate: core::Gate,
     forks: u64,
+    /// Pools whose replicas report, by name.
+    reported: HashMap<String, Arc<Reported>>,
 }
 
 impl Gate {
@@ -105,7 +80,7 @@ impl Gate {
         py: Python<'_>,
         policy: &Policy,
         clock: Option<&Bound<'_, ManualClock>>,
-        pools: Option<HashMap<String, Py<FixedPool>>>,
+        pools: Option<HashMap<String, Pool<'_>>>,
         max_rows: Option<u32>,
         max_open_leases: Option<u32>,
     ) -> PyResult<Gate> {
@@ -123,10 +98,14 @@ impl Gate {
         if let Some(clock) = clock {
             builder = builder.clock(clock.get().0.clone());
         }
+        let mut reported = HashMap::new();
         for (name, pool) in pools.into_iter().flatten() {
-            builder = builder.pool(name, pool.get().pool.clone());
+            builder = builder.pool(name.as_str(), pool.backend());
+            if let Pool::Reported(pool) = pool {
+                reported.insert(name, pool.get().pool.clone());
+            }
         }
-        Ok(Gate { gate: py.detach(|| builder.build()), forks: forks() })
+        Ok(Gate { gate: py.detach(|| builder.build()), forks: forks(), reported })
     }
 
     /// The principal of a bearer key, with or without `Bearer ` before it. Raises `Refused`.
@@ -337,6 +316,69 @@ impl Gate {
         Ok(self.core(py)?.digest().to_string())
     }
 
+    /// Puts a replica's newest sample in, measured now; with `amend` only the figures that it has. `False`, and nothing is
+    /// kept, for a pool without reports, or a replica that there is not. Looked at by `sweep`.
+    #[pyo3(signature = (pool, replica, load, *, amend=false))]
+    fn report(&self, py: Python<'_>, pool: &str, replica: usize, load: &ReplicaLoad, amend: bool) -> PyResult<bool> {
+        let now = self.core(py)?.now();
+        let Some(pool) = self.reported.get(pool) else { return Ok(false) };
+        Ok(match amend {
+            true => pool.amend(replica, load.0.clone(), now),
+            false => pool.report(replica, load.0.clone(), now),
+        })
+    }
+
+    /// Refuses every request of a tenant, of a key of a tenant, or of a model from now on.
+    #[pyo3(signature = (*, author, reason, tenant=None, key=None, model=None))]
+    fn freeze(
+        &self,
+        py: Python<'_>,
+        author: &str,
+        reason: &str,
+        tenant: Option<&str>,
+        key: Option<&str>,
+        model: Option<&str>,
+    ) -> PyResult<()> {
+        self.core(py)?.freeze(target(tenant, key, model)?, reason, author);
+        Ok(())
+    }
+
+    /// Lets it go on; `False` if it was not frozen.
+    #[pyo3(signature = (*, author, tenant=None, key=None, model=None))]
+    fn thaw(
+        &self,
+        py: Python<'_>,
+        author: &str,
+        tenant: Option<&str>,
+        key: Option<&str>,
+        model: Option<&str>,
+    ) -> PyResult<bool> {
+        Ok(self.core(py)?.thaw(&target(tenant, key, model)?, author))
+    }
+
+    /// What is frozen, with the reason.
+    fn frozen(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
+        let all = self.core(py)?.frozen();
+        Ok(all.iter().map(|freeze| (freeze.target.label(), freeze.reason.to_string())).collect())
+    }
+
+    /// A principal's limits as rate-limit headers, in the manner of `openai`, `anthropic` or `ietf`.
+    #[pyo3(signature = (who, manner="openai"))]
+    fn headers(&self, py: Python<'_>, who: &Principal, manner: &str) -> PyResult<BTreeMap<&'static str, String>> {
+        let gate = self.core(py)?;
+        let balances = gate.balances(&who.0, false);
+        let headers = match manner {
+            "openai" => respond::headers::openai(&balances),
+            "anthropic" => respond::headers::anthropic(&balances, gate.now().wall),
+            "ietf" => respond::headers::ietf(&balances),
+            other => {
+                let message = format!("the manner is 'openai', 'anthropic' or 'ietf', not {other:?}");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        Ok(headers.into_iter().collect())
+    }
+
     /// States how full a pool is, in percent, for steps of degrading; `False` for a pool that the policy does not name.
     fn set_pressure(&self, py: Python<'_>, pool: &str, percent: Count) -> PyResult<bool> {
         Ok(self.core(py)?.set_pressure(pool, percent.0.min(100) as u8))
@@ -372,6 +414,15 @@ impl Gate {
     }
 }
 
+fn target(tenant: Option<&str>, key: Option<&str>, model: Option<&str>) -> PyResult<Target> {
+    match (tenant, key, model) {
+        (Some(tenant), None, None) => Ok(Target::Tenant(tenant.into())),
+        (Some(tenant), Some(key), None) => Ok(Target::Key { tenant: tenant.into(), key: key.into() }),
+        (None, None, Some(model)) => Ok(Target::Model(model.into())),
+        _ => Err(PyTypeError::new_err("a tenant, a tenant and a key of it, or a model is wanted")),
+    }
+}
+
 fn journal<'py>(py: Python<'py>, entries: &[core::journal::Entry]) -> PyResult<Bound<'py, PyList>> {
     let list = PyList::empty(py);
     for entry in entries {
@@ -382,7 +433,7 @@ fn journal<'py>(py: Python<'py>, entries: &[core::journal::Entry]) -> PyResult<B
 
 /// A lease whose usage is unknown.
 #[pyclass(frozen, module = "quota")]
-pub struct Unresolved(std::sync::Arc<Record>);
+pub struct Unresolved(Arc<Record>);
 
 #[pymethods]
 impl Unresolved {

@@ -11,12 +11,14 @@ mod gate;
 mod keys;
 mod lease;
 mod policy;
+mod pools;
 mod principal;
 mod reader;
 mod refusal;
 mod request;
 mod scheduler;
 mod testing;
+mod upstream;
 mod usage;
 mod wake;
 
@@ -28,13 +30,15 @@ mod _native {
     #[pymodule_export]
     use crate::decision::{Decision, Preview};
     #[pymodule_export]
-    use crate::gate::{_forked, FixedPool, Gate, Keeper, Unresolved};
+    use crate::gate::{_forked, Gate, Keeper, Unresolved};
     #[pymodule_export]
     use crate::keys::{IssuedKey, Key};
     #[pymodule_export]
     use crate::lease::{Lease, Receipt, Stream};
     #[pymodule_export]
     use crate::policy::{Policy, PolicyFault};
+    #[pymodule_export]
+    use crate::pools::{FixedPool, LoadReport, ReplicaLoad, ReportedPool, priority_hint, read_load};
     #[pymodule_export]
     use crate::principal::Principal;
     #[pymodule_export]
@@ -47,6 +51,8 @@ mod _native {
     use crate::scheduler::{Lane, Place, Scheduler, Turn};
     #[pymodule_export]
     use crate::testing::{_floor, _replay, ManualClock};
+    #[pymodule_export]
+    use crate::upstream::{UpstreamError, UpstreamLimit, UpstreamLimits, upstream_wait_ms};
     #[pymodule_export]
     use crate::usage::{Outcome, Usage};
     use pyo3::prelude::*;

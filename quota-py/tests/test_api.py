@@ -460,6 +460,42 @@ def test_pressure_is_stated_and_read(gate: quota.Gate) -> None:
     assert gate.pool_load("h200") == (0, 0) and gate.pool_load("none") is None
 
 
+def test_a_pool_that_reports_is_followed(clock: ManualClock) -> None:
+    pool = quota.ReportedPool(replicas=2, ttl_ms=5000, max_running=8)
+    gate = quota.Gate(quota.Policy.from_dict(POLICY), clock=clock, pools={"h200": pool})
+    text = 'vllm:num_requests_running{model_name="m"} 3\nvllm:num_requests_waiting{model_name="m"} 0\n'
+    report = quota.read_load("vllm", text, model="m")
+    assert (report.load, report.models) == (quota.ReplicaLoad(running=3, waiting=0), ["m"])
+    assert gate.report("h200", 0, report.load)
+    assert gate.report("h200", 0, quota.ReplicaLoad(running=4), amend=True)
+    assert not gate.report("h200", 2, report.load) and not gate.report("none", 0, report.load)
+    gate.sweep()
+    gate.admit(ACME, request()).granted().cancel()
+    assert quota.priority_hint("vllm", 1) == ("priority", 1)
+    for wrong in ["nobody", ""]:
+        with pytest.raises(ValueError, match="no kind"):
+            quota.read_load(wrong, text)
+
+
+def test_what_is_frozen_is_refused(gate: quota.Gate) -> None:
+    gate.freeze(tenant="acme", author="ops", reason="invoice")
+    assert gate.frozen() == [("tenant `acme`", "invoice")] and gate.admit(ACME, request()).reason == "frozen"
+    assert gate.thaw(tenant="acme", author="ops") and not gate.thaw(tenant="acme", author="ops")
+    gate.freeze(model="m", author="ops", reason="x")
+    gate.freeze(tenant="acme", key="k", author="ops", reason="x")
+    assert len(gate.frozen()) == 2
+    for target in [{}, {"key": "k"}, {"tenant": "acme", "model": "m"}]:
+        with pytest.raises(TypeError):
+            gate.thaw(author="ops", **target)
+
+
+def test_limits_are_told_as_headers(gate: quota.Gate) -> None:
+    assert gate.headers(ACME)["x-ratelimit-limit-requests"] == "60"
+    assert "anthropic-ratelimit-requests-limit" in gate.headers(ACME, "anthropic") and gate.headers(ACME, "ietf")
+    with pytest.raises(ValueError, match="manner"):
+        gate.headers(ACME, "google")  # type: ignore[arg-type]
+
+
 def test_bounds_are_the_hosts() -> None:
     gate = quota.Gate(quota.Policy.from_dict({"tenants": {"acme": {"models": ["m"]}}}), max_open_leases=2)
     leases = [gate.admit(ACME, request()).granted() for _ in range(2)]

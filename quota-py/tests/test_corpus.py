@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
-from corpus import keys, queue, scenario, schedule, sse, usage
+from corpus import keys, metrics, queue, scenario, schedule, sse, upstream, usage
 
 CORE = Path(__file__).parents[2] / "quota-core/tests"
 
 RUNNERS = {
     "keys": keys.run,
+    "metrics": metrics.run,
     "queue": queue.run,
     "scenario": scenario.run,
     "schedule": schedule.run,
     "sse": sse.run,
+    "upstream": upstream.run,
     "usage": usage.run,
 }
 
 #: Kinds that are of functions which this package does not offer by themselves.
-NOT_RUN = {"calendar", "config", "estimate", "metrics", "price", "respond", "tokens", "upstream"}
+NOT_RUN = {"calendar", "config", "estimate", "price", "respond", "tokens"}
 
 
 def files() -> dict[str, Any]:

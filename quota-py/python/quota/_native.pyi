@@ -20,6 +20,7 @@ __all__ = [
     "Key",
     "Lane",
     "Lease",
+    "LoadReport",
     "ManualClock",
     "Offer",
     "Outcome",
@@ -30,6 +31,8 @@ __all__ = [
     "Principal",
     "Receipt",
     "Refusal",
+    "ReplicaLoad",
+    "ReportedPool",
     "Request",
     "Scheduler",
     "Shortage",
@@ -38,12 +41,18 @@ __all__ = [
     "StreamReader",
     "Turn",
     "Unresolved",
+    "UpstreamError",
+    "UpstreamLimit",
+    "UpstreamLimits",
     "Usage",
     "__version__",
     "_floor",
     "_forked",
     "_reasons",
     "_replay",
+    "priority_hint",
+    "read_load",
+    "upstream_wait_ms",
 ]
 
 _Action: TypeAlias = Literal["allow", "degrade", "queue", "reject"]
@@ -606,13 +615,101 @@ class FixedPool:
     def __ne__(self, other: object, /) -> bool: ...
 
 @final
+class ReportedPool:
+    def __new__(
+        cls, *, replicas: int, ttl_ms: int, max_running: int | None = None, kv_tokens: int | None = None
+    ) -> ReportedPool: ...
+    @property
+    def replicas(self) -> int: ...
+
+@final
+class ReplicaLoad:
+    def __new__(
+        cls,
+        *,
+        running: int | None = None,
+        waiting: int | None = None,
+        kv_used_ppm: int | None = None,
+        kv_tokens: int | None = None,
+        max_running: int | None = None,
+        preemptions: int | None = None,
+    ) -> ReplicaLoad: ...
+    @property
+    def running(self) -> int | None: ...
+    @property
+    def waiting(self) -> int | None: ...
+    @property
+    def kv_used_ppm(self) -> int | None: ...
+    @property
+    def kv_tokens(self) -> int | None: ...
+    @property
+    def max_running(self) -> int | None: ...
+    @property
+    def preemptions(self) -> int | None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class LoadReport:
+    @property
+    def load(self) -> ReplicaLoad: ...
+    @property
+    def bad_lines(self) -> int: ...
+    @property
+    def models(self) -> list[str]: ...
+
+def read_load(server: str, text: str, *, model: str | None = None) -> LoadReport: ...
+def priority_hint(server: str, rank: int) -> tuple[str, int] | None: ...
+
+@final
+class UpstreamLimit:
+    @property
+    def limit(self) -> int | None: ...
+    @property
+    def remaining(self) -> int | None: ...
+    @property
+    def resets_in_ms(self) -> int | None: ...
+
+@final
+class UpstreamLimits:
+    @staticmethod
+    def read(headers: Sequence[tuple[str, str]], *, clock: ManualClock | None = None) -> UpstreamLimits: ...
+    @property
+    def requests(self) -> UpstreamLimit | None: ...
+    @property
+    def tokens(self) -> UpstreamLimit | None: ...
+    @property
+    def input_tokens(self) -> UpstreamLimit | None: ...
+    @property
+    def output_tokens(self) -> UpstreamLimit | None: ...
+    @property
+    def retry_after_ms(self) -> int | None: ...
+    @property
+    def should_retry(self) -> bool | None: ...
+
+@final
+class UpstreamError:
+    @staticmethod
+    def read(status: int, body: _Document | None = None, *, clock: ManualClock | None = None) -> UpstreamError: ...
+    @property
+    def fault(self) -> str: ...
+    @property
+    def is_retryable(self) -> bool: ...
+    @property
+    def code(self) -> str | None: ...
+    @property
+    def retry_after_ms(self) -> int | None: ...
+
+def upstream_wait_ms(value: str, *, clock: ManualClock | None = None) -> int | None: ...
+
+@final
 class Gate:
     def __new__(
         cls,
         policy: Policy,
         *,
         clock: ManualClock | None = None,
-        pools: dict[str, FixedPool] | None = None,
+        pools: dict[str, FixedPool] | dict[str, ReportedPool] | dict[str, FixedPool | ReportedPool] | None = None,
         max_rows: int | None = None,
         max_open_leases: int | None = None,
     ) -> Gate: ...
@@ -657,6 +754,17 @@ class Gate:
     def keeper(self, *, interval_ms: int = ...) -> Keeper: ...
     @property
     def digest(self) -> str: ...
+    def report(self, pool: str, replica: int, load: ReplicaLoad, *, amend: bool = False) -> bool: ...
+    def freeze(
+        self, *, author: str, reason: str, tenant: str | None = None, key: str | None = None, model: str | None = None
+    ) -> None: ...
+    def thaw(
+        self, *, author: str, tenant: str | None = None, key: str | None = None, model: str | None = None
+    ) -> bool: ...
+    def frozen(self) -> list[tuple[str, str]]: ...
+    def headers(
+        self, who: Principal, manner: Literal["openai", "anthropic", "ietf"] = "openai"
+    ) -> dict[str, str]: ...
     def set_pressure(self, pool: str, percent: int) -> bool: ...
     def pressure(self, pool: str) -> int | None: ...
     def pool_load(self, pool: str) -> tuple[int, int] | None: ...
