@@ -216,5 +216,5 @@ pub fn read_load(py: Python<'_>, server: &str, text: &str, model: Option<&str>) 
 /// What an engine with a queue of its own is told of a lane's rank: the name of a field of the body, and its value.
 #[pyfunction]
 pub fn priority_hint(server: &str, rank: u8) -> PyResult<Option<(&'static str, i64)>> {
-    Ok(dialect(server)?.priority(rank).map(|hint| (hint.field, i64::from(hint.value))))
+    Ok(dialect(server)?.priority(rank).map(|hint| (hint.field, hint.value)))
 }
