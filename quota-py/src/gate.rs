@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyList;
+use pyo3::types::{PyList, PyMapping};
 use quota_core as core;
 use quota_core::gate::Target;
 use quota_core::gpu::Reported;
@@ -80,7 +80,7 @@ impl Gate {
         py: Python<'_>,
         policy: &Policy,
         clock: Option<&Bound<'_, ManualClock>>,
-        pools: Option<HashMap<String, Pool<'_>>>,
+        pools: Option<&Bound<'_, PyMapping>>,
         max_rows: Option<u32>,
         max_open_leases: Option<u32>,
     ) -> PyResult<Gate> {
@@ -99,7 +99,8 @@ impl Gate {
             builder = builder.clock(clock.get().0.clone());
         }
         let mut reported = HashMap::new();
-        for (name, pool) in pools.into_iter().flatten() {
+        for item in pools.map(|pools| pools.items()).transpose()?.iter().flatten() {
+            let (name, pool): (String, Pool<'_>) = item.extract()?;
             builder = builder.pool(name.as_str(), pool.backend());
             if let Pool::Reported(pool) = pool {
                 reported.insert(name, pool.get().pool.clone());

@@ -39,7 +39,8 @@ def no_hanging() -> Iterator[None]:
 
 
 def request(**fields: Any) -> quota.Request:
-    return quota.Request(**{"model": "m", "input_tokens": 100, "max_output_tokens": 50} | fields)
+    usual: dict[str, Any] = {"model": "m", "input_tokens": 100, "max_output_tokens": 50}
+    return quota.Request(**usual | fields)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -100,17 +101,17 @@ def test_a_principal_has_names_and_equality() -> None:
     assert other.user == "v" and other != who and len({who, other, who.on_behalf_of("v")}) == 2
     assert ACME.on_behalf_of("v") == ACME, "not trusted to name users"
     assert repr(ACME) == 'Principal(tenant="acme")'
-    wrong: Any
-    for wrong in [("acme",), ()]:
-        with pytest.raises(TypeError):
-            quota.Principal(*wrong)
+    with pytest.raises(TypeError):
+        quota.Principal("acme")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        quota.Principal()  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         quota.Principal(tenant=5)  # type: ignore[arg-type]
 
 
 def test_a_request_has_fields_and_refuses_what_is_none() -> None:
-    fields = {"max_output_tokens": 9, "choices": 2, "stream": True, "id": "r", "run_id": "x"}
-    asked = quota.Request(model="m", text="secret words", **fields)  # type: ignore[arg-type]
+    sound: dict[str, Any] = {"max_output_tokens": 9, "choices": 2, "stream": True, "id": "r", "run_id": "x"}
+    asked = quota.Request(model="m", text="secret words", **sound)
     assert (asked.model, asked.kind, asked.id, asked.run_id) == ("m", "chat", "r", "x")
     assert asked.stream and asked.choices == 2
     assert (asked.max_output_tokens, asked.input_tokens, asked.new_tool_calls) == (9, None, 0)
@@ -129,7 +130,7 @@ def test_a_request_has_fields_and_refuses_what_is_none() -> None:
         with pytest.raises(error):
             quota.Request(**fields)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        quota.Request("m")  # type: ignore[misc]
+        quota.Request("m")  # type: ignore[call-arg]
 
 
 def test_bodies_are_read_in_each_dialect() -> None:
@@ -505,21 +506,26 @@ def test_bounds_are_the_hosts() -> None:
     policy = quota.Policy.from_dict({"tenants": {}})
     for bounds in [{"max_rows": 0}, {"max_open_leases": 0}, {"max_rows": 2**32 - 1}, {"max_open_leases": 2**31}]:
         with pytest.raises(ValueError, match="max_rows"):
-            quota.Gate(policy, **bounds)
+            quota.Gate(policy, **bounds)  # type: ignore[arg-type]
 
 
 def test_wrong_types_are_type_errors(gate: quota.Gate) -> None:
     policy: Any = quota.Policy.from_dict(POLICY)
-    for wrong in [
-        lambda: quota.Gate({}),  # type: ignore[arg-type]
-        lambda: quota.Gate(policy, clock=5),  # type: ignore[arg-type]
-        lambda: quota.Gate(policy, pools={"h200": 5}),  # type: ignore[dict-item]
-        lambda: quota.Gate(policy, ManualClock()),  # type: ignore[misc]
-        lambda: gate.admit("acme", request()),  # type: ignore[arg-type]
-        lambda: gate.admit(ACME, {"model": "m"}),  # type: ignore[arg-type]
-        lambda: quota.Lease(),
-        lambda: quota.Receipt(),
-    ]:
+    made: Any = quota.Gate
+    admit: Any = gate.admit
+    wrongs: list[Callable[[], object]] = [
+        lambda: made({}),
+        lambda: made(policy, clock=5),
+        lambda: made(policy, pools={"h200": 5}),
+        lambda: made(policy, pools=[5]),
+        lambda: made(policy, pools={5: quota.FixedPool(replicas=1, max_running=1)}),
+        lambda: made(policy, ManualClock()),
+        lambda: admit("acme", request()),
+        lambda: admit(ACME, {"model": "m"}),
+        quota.Lease,
+        quota.Receipt,
+    ]
+    for wrong in wrongs:
         with pytest.raises(TypeError):
             wrong()
     with pytest.raises(ValueError):

@@ -71,7 +71,7 @@ def test_a_script_is_read_to_the_letter() -> None:
         scenario.run({"id": "x", "about": "x", "policy": policy, "steps": list(steps)})
 
     script({"do": "admit", "expect": "allow"})
-    for step, want in [
+    faults: list[tuple[dict[str, Any], str]] = [
         ({"inptu": 5}, "nothing reads `inptu`"),
         ({"do": "admti"}, "no verb `admti`"),
         ({"who": {"usr": "u"}}, "nothing reads `usr`"),
@@ -81,7 +81,8 @@ def test_a_script_is_read_to_the_letter() -> None:
         ({"expect": {"remaining": {"rps": 1}}}, "there is no `remaining.rps`"),
         ({"expect": {"remaining": {"rpm": 2}}}, "remaining.rpm is 1, not 2"),
         ({"expect": {"repeat": 0}}, "repeat is False, not 0"),
-    ]:
+    ]
+    for step, want in faults:
         with pytest.raises(scenario.Failed, match=re.escape(want)):
             script({"do": "admit", "expect": "allow"} | step)
     with pytest.raises(scenario.Failed):

@@ -83,6 +83,11 @@ def test_the_package_is_typed_strictly(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_these_tests_are_typed_strictly(tmp_path: Path) -> None:
+    done = mypy("mypy", "--strict", "--cache-dir", str(tmp_path), ".", "../benches", cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_a_type_checker_finds_misuse(tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text(TYPED)
     done = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "use.py", cwd=tmp_path)

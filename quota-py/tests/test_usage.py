@@ -146,7 +146,7 @@ def test_a_usage_is_made_of_counts() -> None:
     assert quota.Usage(output_text=4, input_missing=True).or_input(9).input_total == 9
     assert usage != quota.Usage.tokens(3, 4) and usage != 5
     with pytest.raises(TypeError):
-        quota.Usage(5)  # type: ignore[misc]
+        quota.Usage(5)  # type: ignore[call-arg]
     with pytest.raises(ValueError):
         quota.Usage(pages=-1)
 

@@ -709,7 +709,7 @@ class Gate:
         policy: Policy,
         *,
         clock: ManualClock | None = None,
-        pools: dict[str, FixedPool] | dict[str, ReportedPool] | dict[str, FixedPool | ReportedPool] | None = None,
+        pools: Mapping[str, FixedPool | ReportedPool] | None = None,
         max_rows: int | None = None,
         max_open_leases: int | None = None,
     ) -> Gate: ...

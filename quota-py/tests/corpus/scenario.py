@@ -69,8 +69,8 @@ class Words:
         value = self.may(key)
         if isinstance(value, dict):
             ((text, times),) = value.items()
-            return text * times
-        return value
+            return str(text) * int(times)
+        return value if value is None else str(value)
 
     def done(self) -> None:
         if self.fields:

@@ -12,7 +12,7 @@ from .usage import normalized, told
 
 def stream(case: Any) -> bytes:
     if "file" in case:
-        return (FIXTURES / "sse" / case["file"]).read_bytes()
+        return (FIXTURES / "sse" / str(case["file"])).read_bytes()
     parts = case["stream"] if isinstance(case["stream"], list) else [case["stream"]]
     texts = [part if isinstance(part, str) else part["repeat"] * part["times"] for part in parts]
     return "".join(texts).encode()
