@@ -11,6 +11,9 @@ use serde_json::{Map, Number, Value};
 
 use crate::errors;
 
+/// Text from which on what is done with it lets other threads run meanwhile, in bytes.
+pub const LONG: usize = 16 * 1024;
+
 /// How deep objects may be nested, which also ends one that holds itself.
 const MAX_DEPTH: usize = 128;
 
@@ -58,7 +61,9 @@ pub fn object(object: &Bound<'_, PyAny>) -> PyResult<Value> {
 
 fn parse(py: Python<'_>, text: &[u8]) -> PyResult<Value> {
     // Its message would show where in the text, and nothing of it.
-    serde_json::from_slice(text).map_err(|error| errors::input(py, "json_invalid", format!("this is no JSON: {error}")))
+    let read = || serde_json::from_slice(text);
+    let read = if text.len() >= LONG { py.detach(read) } else { read() };
+    read.map_err(|error| errors::input(py, "json_invalid", format!("this is no JSON: {error}")))
 }
 
 fn value(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {

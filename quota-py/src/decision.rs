@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use quota_core as core;
 use quota_core::gate::Queued;
 
-use crate::convert::{Count, millis};
+use crate::convert::{Count, LONG, millis};
 use crate::errors;
 use crate::gate::Gate;
 use crate::lease::Lease;
@@ -154,7 +154,11 @@ impl Decision {
         };
         let (place, gate, who, request) = taken;
         let (gate, who, request) = (gate.bind(py), who.bind(py), request.bind(py));
-        let decision = gate.get().core(py)?.admit_again(place, &who.get().0, &request.get().inner);
+        let (core, asker, asked) = (gate.get().core(py)?, &who.get().0, request.get());
+        let decision = match asked.text >= LONG {
+            true => py.detach(|| core.admit_again(place, asker, &asked.inner)),
+            false => core.admit_again(place, asker, &asked.inner),
+        };
         Py::new(py, Decision::of(py, decision, gate, who, request)?)
     }
 

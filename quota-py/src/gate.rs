@@ -19,7 +19,7 @@ use quota_core::respond;
 use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 
-use crate::convert::{Amounts, Count, decimal, python};
+use crate::convert::{Amounts, Count, LONG, decimal, python};
 use crate::decision::{Decision, Preview, acquiring};
 use crate::lease::Receipt;
 use crate::policy::Policy;
@@ -45,9 +45,6 @@ pub fn _forked() {
     // ORDERING: relaxed, see `forks`.
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
-
-/// Text from which on its estimation lets other threads run meanwhile, in bytes.
-const LONG: usize = 16 * 1024;
 
 /// The bounds of a store's bounds, see [`Bounds`].
 const MAX_ROWS: u32 = (1 << 24) - 256;

@@ -164,6 +164,21 @@ def test_a_body_that_is_none_is_refused_without_its_text() -> None:
         quota.Request.from_body("openai_chat", {"model": "m", "messages": []}, model="n")
 
 
+def test_long_texts_are_read_as_short_ones(gate: quota.Gate) -> None:
+    messages = [{"role": "user", "content": "word " * 20_000}]
+    body = {"model": "m", "messages": messages, "max_tokens": 5}
+    leases = []
+    for given in [body, json.dumps(body)]:
+        asked = quota.Request.from_body("openai_chat", given)
+        assert gate.preview(ACME, asked).action == "allow"
+        leases.append(gate.admit(ACME, asked).granted())
+        leases[-1].cancel()
+    assert leases[0].input_tokens == leases[1].input_tokens > 20_000
+    with pytest.raises(quota.InputError) as caught:
+        quota.Request.from_body("openai_chat", json.dumps(body)[:-1])
+    assert caught.value.code == "json_invalid" and "word" not in str(caught.value)
+
+
 def test_an_admitted_request_is_settled_once(gate: quota.Gate) -> None:
     decision = gate.admit(ACME, request(id="r"))
     assert (decision.action, decision.reason, decision.retry_after_ms, decision.refusal) == ("allow", None, None, None)
