@@ -1,0 +1,72 @@
+//! The native part of the Python package `quota`: objects of `quota-core` as Python's, and nothing decided.
+//!
+//! Each method converts, calls and converts. What may wait, for another thread or for the length of a text, lets go of the
+//! interpreter meanwhile; a waker asks for it, and holds nothing then. Waiting in an event loop is written in Python
+//! (`python/quota/_acquire.py`) over `Decision._wake_by`.
+
+mod convert;
+mod decision;
+mod errors;
+mod gate;
+mod keys;
+mod lease;
+mod policy;
+mod pools;
+mod principal;
+mod reader;
+mod refusal;
+mod request;
+mod scheduler;
+mod testing;
+mod upstream;
+mod usage;
+mod wake;
+
+/// The module `quota._native`.
+#[pyo3::pymodule(gil_used = false)]
+mod _native {
+    #[pymodule_export]
+    use crate::convert::Amounts;
+    #[pymodule_export]
+    use crate::decision::{Decision, Preview};
+    #[pymodule_export]
+    use crate::gate::{_forked, Gate, Keeper, Unresolved};
+    #[pymodule_export]
+    use crate::keys::{IssuedKey, Key};
+    #[pymodule_export]
+    use crate::lease::{Lease, Receipt, Stream};
+    #[pymodule_export]
+    use crate::policy::{Policy, PolicyFault};
+    #[pymodule_export]
+    use crate::pools::{FixedPool, LoadReport, ReplicaLoad, ReportedPool, priority_hint, read_load};
+    #[pymodule_export]
+    use crate::principal::Principal;
+    #[pymodule_export]
+    use crate::reader::{StreamEnd, StreamReader};
+    #[pymodule_export]
+    use crate::refusal::{Balance, Degradation, Fits, Offer, Refusal, Shortage};
+    #[pymodule_export]
+    use crate::request::Request;
+    #[pymodule_export]
+    use crate::scheduler::{Lane, Place, Scheduler, Turn};
+    #[pymodule_export]
+    use crate::testing::{_floor, _replay, ManualClock};
+    #[pymodule_export]
+    use crate::upstream::{UpstreamError, UpstreamLimit, UpstreamLimits, upstream_wait_ms};
+    #[pymodule_export]
+    use crate::usage::{Outcome, Usage};
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn fill(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let retry = |reason: &quota_core::Reason| match reason.retry() {
+            quota_core::reason::Retry::Soon => "soon",
+            quota_core::reason::Retry::NextPeriod => "next_period",
+            quota_core::reason::Retry::No => "no",
+        };
+        let reasons = quota_core::Reason::ALL.iter();
+        let rows: Vec<_> = reasons.map(|row| (row.code(), row.status(), retry(row), row.text())).collect();
+        module.add("_reasons", rows)?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

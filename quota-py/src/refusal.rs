@@ -1,0 +1,347 @@
+//! What a decision is explained with: refusals, balances, lesser forms, offers.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use quota_core as core;
+use quota_core::refusal::Wait;
+use quota_core::respond;
+
+use crate::convert::{amount, decimal, millis, python};
+use crate::lease::Receipt;
+
+/// One limit that had no room.
+#[pyclass(frozen, module = "quota")]
+pub struct Shortage(core::refusal::Shortage);
+
+#[pymethods]
+impl Shortage {
+    #[getter]
+    fn scope(&self) -> &str {
+        &self.0.scope
+    }
+
+    #[getter]
+    fn limit(&self) -> &str {
+        &self.0.limit
+    }
+
+    /// Whether other tenants share the scope: its figures are for operators only.
+    #[getter]
+    fn shared(&self) -> bool {
+        self.0.shared
+    }
+
+    #[getter]
+    fn meter(&self) -> &'static str {
+        self.0.meter.name()
+    }
+
+    #[getter]
+    fn hard<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        amount(py, self.0.meter, self.0.hard)
+    }
+
+    #[getter]
+    fn used<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        amount(py, self.0.meter, self.0.used)
+    }
+
+    #[getter]
+    fn asked<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        amount(py, self.0.meter, self.0.asked)
+    }
+
+    #[getter]
+    fn retry_after_ms(&self) -> Option<u64> {
+        self.0.wait.millis()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Shortage({} {})", self.0.scope, self.0.limit)
+    }
+}
+
+/// What would fit at the moment of a refusal.
+#[pyclass(frozen, module = "quota")]
+pub struct Fits(core::refusal::Fits);
+
+#[pymethods]
+impl Fits {
+    /// The largest output ceiling with which the same request would have been admitted.
+    #[getter]
+    fn max_output_tokens(&self) -> Option<u64> {
+        self.0.max_output_tokens
+    }
+
+    /// Other models with which the same request would have been admitted.
+    #[getter]
+    fn models(&self) -> Vec<&str> {
+        self.0.models.iter().map(|model| &**model).collect()
+    }
+}
+
+/// A request that was not admitted, and why.
+#[pyclass(frozen, module = "quota")]
+#[derive(Clone)]
+pub struct Refusal(Box<core::Refusal>);
+
+impl Refusal {
+    pub fn new(refusal: core::Refusal) -> Refusal {
+        Refusal(Box::new(refusal))
+    }
+
+    pub fn get(&self) -> &core::Refusal {
+        &self.0
+    }
+}
+
+#[pymethods]
+impl Refusal {
+    /// The stable code.
+    #[getter]
+    pub fn reason(&self) -> &'static str {
+        self.0.reason.code()
+    }
+
+    #[getter]
+    fn status(&self) -> u16 {
+        self.0.reason.status()
+    }
+
+    #[getter]
+    fn tenant(&self) -> &str {
+        &self.0.tenant
+    }
+
+    #[getter]
+    fn model(&self) -> &str {
+        &self.0.model
+    }
+
+    #[getter]
+    fn request_id(&self) -> Option<&str> {
+        self.0.request_id.as_deref()
+    }
+
+    /// `after` (a known time), `unknown`, or `never`.
+    #[getter]
+    fn wait(&self) -> &'static str {
+        match self.0.wait {
+            Wait::After(_) => "after",
+            Wait::Unknown => "unknown",
+            Wait::Never => "never",
+        }
+    }
+
+    #[getter]
+    pub fn retry_after_ms(&self) -> Option<u64> {
+        self.0.wait.millis()
+    }
+
+    #[getter]
+    fn shortages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.shortages.iter().map(|shortage| Shortage(shortage.clone())))
+    }
+
+    #[getter]
+    fn fits(&self) -> Fits {
+        Fits(self.0.fits.clone())
+    }
+
+    #[getter]
+    fn detail(&self) -> Option<&str> {
+        self.0.detail.as_deref()
+    }
+
+    /// What the first request under this id was charged, where the id has ended.
+    #[getter]
+    fn receipt(&self) -> Option<Receipt> {
+        self.0.receipt.as_ref().map(|receipt| Receipt((**receipt).clone()))
+    }
+
+    /// One sentence for the asker.
+    #[getter]
+    fn message(&self) -> String {
+        self.0.message()
+    }
+
+    /// Status, headers and body in the manner of `openai` or `anthropic`.
+    #[pyo3(signature = (manner="openai"))]
+    fn response<'py>(&self, py: Python<'py>, manner: &str) -> PyResult<(u16, Bound<'py, PyDict>, Bound<'py, PyAny>)> {
+        let response = match manner {
+            "openai" => respond::openai::response(&self.0),
+            "anthropic" => respond::anthropic::response(&self.0),
+            other => return Err(no_manner(other)),
+        };
+        let headers = PyDict::new(py);
+        for (name, value) in &response.headers {
+            headers.set_item(name, value)?;
+        }
+        Ok((response.status, headers, python(py, &response.body)?))
+    }
+
+    /// The same error as the last frame of an event stream that has begun.
+    #[pyo3(signature = (manner="openai"))]
+    fn stream_error(&self, manner: &str) -> PyResult<String> {
+        match manner {
+            "openai" => Ok(respond::openai::stream_error(&self.0)),
+            "anthropic" => Ok(respond::anthropic::stream_error(&self.0)),
+            other => Err(no_manner(other)),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Refusal({}, tenant={:?}, model={:?})", self.0.reason, &*self.0.tenant, &*self.0.model)
+    }
+}
+
+fn no_manner(name: &str) -> PyErr {
+    PyValueError::new_err(format!("the manner is 'openai' or 'anthropic', not {name:?}"))
+}
+
+/// In which lesser form a request was admitted.
+#[pyclass(frozen, module = "quota")]
+pub struct Degradation(pub core::gate::Degradation);
+
+#[pymethods]
+impl Degradation {
+    /// The step's place in the policy's list.
+    #[getter]
+    fn step(&self) -> u16 {
+        self.0.step
+    }
+
+    #[getter]
+    fn reason(&self) -> &'static str {
+        self.0.reason.code()
+    }
+
+    #[getter]
+    fn limit(&self) -> &str {
+        &self.0.limit
+    }
+
+    #[getter]
+    fn model(&self) -> &str {
+        &self.0.model
+    }
+
+    #[getter]
+    fn max_output_tokens(&self) -> u64 {
+        self.0.max_output_tokens
+    }
+
+    #[getter]
+    fn disable_tools(&self) -> Vec<&str> {
+        self.0.disable_tools.iter().map(|tool| &**tool).collect()
+    }
+
+    #[getter]
+    fn lane(&self) -> &str {
+        &self.0.lane
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Degradation({}, model={:?})", self.0.reason, &*self.0.model)
+    }
+}
+
+/// What `preview` found that `admit` would hold.
+#[pyclass(frozen, module = "quota")]
+pub struct Offer(pub core::gate::Offer);
+
+#[pymethods]
+impl Offer {
+    #[getter]
+    fn model(&self) -> &str {
+        &self.0.model
+    }
+
+    #[getter]
+    fn lane(&self) -> &str {
+        &self.0.lane
+    }
+
+    #[getter]
+    fn input_tokens(&self) -> u64 {
+        self.0.input_tokens
+    }
+
+    #[getter]
+    fn max_output_tokens(&self) -> u64 {
+        self.0.max_output_tokens
+    }
+
+    /// The worst case in money.
+    #[getter]
+    fn worst_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        decimal(py, &self.0.worst_cost)
+    }
+}
+
+/// The state of one limit for one principal.
+#[pyclass(frozen, module = "quota")]
+pub struct Balance(pub core::Balance);
+
+#[pymethods]
+impl Balance {
+    #[getter]
+    fn scope(&self) -> &str {
+        &self.0.scope
+    }
+
+    #[getter]
+    fn limit(&self) -> &str {
+        &self.0.limit
+    }
+
+    #[getter]
+    fn meter(&self) -> &'static str {
+        self.0.meter.name()
+    }
+
+    #[getter]
+    fn hard<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        amount(py, self.0.meter, self.0.hard)
+    }
+
+    #[getter]
+    fn soft<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.0.soft.map(|soft| amount(py, self.0.meter, soft)).transpose()
+    }
+
+    #[getter]
+    fn used<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        amount(py, self.0.meter, self.0.used)
+    }
+
+    #[getter]
+    fn remaining<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        amount(py, self.0.meter, self.0.remaining)
+    }
+
+    /// Until everything is back; `None` for what is held.
+    #[getter]
+    fn resets_ms(&self) -> Option<u64> {
+        self.0.resets_in.map(|time| millis(time.as_nanos()))
+    }
+
+    /// Whether the window rolls, so that what was used comes back bit by bit.
+    #[getter]
+    fn rolling(&self) -> bool {
+        self.0.rolling
+    }
+
+    /// The window, where it has a fixed length.
+    #[getter]
+    fn window_ms(&self) -> Option<u64> {
+        self.0.window.map(|nanos| millis(nanos.into()))
+    }
+
+    fn __repr__(&self) -> String {
+        let Balance(balance) = self;
+        let (used, hard) = (balance.meter.show(balance.used), balance.meter.show(balance.hard));
+        format!("Balance({} {}: {used} of {hard})", balance.scope, balance.limit)
+    }
+}

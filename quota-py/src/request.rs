@@ -1,0 +1,201 @@
+//! The request: described by keywords, or read from a provider's body.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use quota_core as core;
+use quota_core::estimate::body;
+use quota_core::request::{Input, Kind, Part};
+
+use crate::convert::{self, Count};
+use crate::errors;
+
+/// What a request asks for.
+#[pyclass(frozen, module = "quota")]
+pub struct Request {
+    pub inner: core::Request,
+    /// Bytes of text that the estimator has to look at.
+    pub text: usize,
+}
+
+impl Request {
+    fn of(inner: core::Request) -> Request {
+        let text = match &inner.input {
+            Input::Counted(_) => 0,
+            Input::Parts(parts) => parts.iter().map(length).sum(),
+        };
+        Request { inner, text }
+    }
+}
+
+fn length(part: &Part) -> usize {
+    match part {
+        Part::Text(text) | Part::ResponseFormat(text) => text.len(),
+        Part::ToolCall { name, arguments } => name.len() + arguments.len(),
+        Part::Tools { json, .. } => json.len(),
+        Part::Message { .. } | Part::Image(_) | Part::Audio { .. } | Part::Document { .. } => 0,
+    }
+}
+
+#[pymethods]
+impl Request {
+    #[new]
+    #[pyo3(signature = (
+        *, model, kind="chat", text=None, input_tokens=None, max_output_tokens=None, choices=Count(1), stream=false,
+        service_tier=None, lane=None, user=None, run_id=None, tool_calls=None, fingerprint=None, id=None
+    ))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        model: &str,
+        kind: &str,
+        text: Option<String>,
+        input_tokens: Option<Count>,
+        max_output_tokens: Option<Count>,
+        choices: Count,
+        stream: bool,
+        service_tier: Option<&str>,
+        lane: Option<&str>,
+        user: Option<&str>,
+        run_id: Option<&str>,
+        tool_calls: Option<Count>,
+        fingerprint: Option<Count>,
+        id: Option<&str>,
+    ) -> PyResult<Request> {
+        let mut request = match kind {
+            "chat" => core::Request::chat(model),
+            "embeddings" => core::Request::embeddings(model),
+            other => return Err(PyValueError::new_err(format!("kind is 'chat' or 'embeddings', not {other:?}"))),
+        };
+        request = match (text, input_tokens) {
+            (Some(_), Some(_)) => return Err(PyTypeError::new_err("either text or input_tokens is wanted, not both")),
+            (Some(text), None) => request.text(text),
+            (None, Some(Count(tokens))) => request.input_tokens(tokens),
+            (None, None) => request,
+        };
+        Ok(Request::of(core::Request {
+            id: id.map(Into::into),
+            max_output_tokens: max_output_tokens.map(|count| count.0),
+            choices: choices.0,
+            stream,
+            service_tier: service_tier.map(Into::into),
+            lane: lane.map(Into::into),
+            user: user.map(Into::into),
+            run_id: run_id.map(Into::into),
+            tool_calls: tool_calls.map(|count| count.0),
+            fingerprint: fingerprint.map(|count| count.0),
+            ..request
+        }))
+    }
+
+    /// Reads a provider's JSON body: `openai_chat`, `openai_completions`, `openai_embeddings`, `openai_responses`,
+    /// `anthropic_messages`, or `gemini`, whose model stands in its address and is handed over.
+    #[staticmethod]
+    #[pyo3(signature = (dialect, body, *, model=None, stream=None, id=None, lane=None, run_id=None, tool_calls=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn from_body(
+        py: Python<'_>,
+        dialect: &str,
+        body: &Bound<'_, PyAny>,
+        model: Option<&str>,
+        stream: Option<bool>,
+        id: Option<&str>,
+        lane: Option<&str>,
+        run_id: Option<&str>,
+        tool_calls: Option<Count>,
+    ) -> PyResult<Request> {
+        let body = convert::document(body)?;
+        if dialect != "gemini" && (model.is_some() || stream.is_some()) {
+            return Err(PyTypeError::new_err(
+                "model and stream are handed over for gemini alone; other bodies have them",
+            ));
+        }
+        let read = match dialect {
+            "openai_chat" => body::openai_chat(body),
+            "openai_completions" => body::openai_completions(body),
+            "openai_embeddings" => body::openai_embeddings(body),
+            "openai_responses" => body::openai_responses(body),
+            "anthropic_messages" => body::anthropic_messages(body),
+            "gemini" => body::gemini_generate_content(model.unwrap_or_default(), body, stream.unwrap_or(false)),
+            other => return Err(PyValueError::new_err(format!("no dialect of bodies is called {other:?}"))),
+        };
+        let request = read.map_err(|error| errors::request(py, &error))?;
+        Ok(Request::of(core::Request {
+            id: id.map(Into::into),
+            lane: lane.map(Into::into),
+            run_id: run_id.map(Into::into),
+            tool_calls: tool_calls.map(|count| count.0),
+            ..request
+        }))
+    }
+
+    #[getter]
+    fn id(&self) -> Option<&str> {
+        self.inner.id.as_deref()
+    }
+
+    #[getter]
+    fn model(&self) -> &str {
+        &self.inner.model
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.inner.kind {
+            Kind::Chat => "chat",
+            Kind::Embeddings => "embeddings",
+        }
+    }
+
+    /// The count of the input where the host has made it; `None` where the gate estimates it.
+    #[getter]
+    fn input_tokens(&self) -> Option<u64> {
+        match self.inner.input {
+            Input::Counted(tokens) => Some(tokens),
+            Input::Parts(_) => None,
+        }
+    }
+
+    #[getter]
+    fn max_output_tokens(&self) -> Option<u64> {
+        self.inner.max_output_tokens
+    }
+
+    #[getter]
+    fn choices(&self) -> u64 {
+        self.inner.choices
+    }
+
+    #[getter]
+    fn stream(&self) -> bool {
+        self.inner.stream
+    }
+
+    #[getter]
+    fn service_tier(&self) -> Option<&str> {
+        self.inner.service_tier.as_deref()
+    }
+
+    #[getter]
+    fn lane(&self) -> Option<&str> {
+        self.inner.lane.as_deref()
+    }
+
+    #[getter]
+    fn user(&self) -> Option<&str> {
+        self.inner.user.as_deref()
+    }
+
+    #[getter]
+    fn run_id(&self) -> Option<&str> {
+        self.inner.run_id.as_deref()
+    }
+
+    /// How many calls of tools this step's input newly carries.
+    #[getter]
+    fn new_tool_calls(&self) -> u64 {
+        self.inner.new_tool_calls()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Request(model={:?}, id={:?})", &*self.inner.model, self.inner.id.as_deref().unwrap_or_default())
+    }
+}

@@ -1,0 +1,111 @@
+"""The package as it is installed: from a wheel, typed, and the types as they are."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import quota
+
+TREE = Path(__file__).parents[1]
+
+FIVE_LINES = """
+import asyncio, sys, quota
+assert sys.argv[1] in quota.__file__, quota.__file__
+
+async def main() -> None:
+    gate = quota.Gate(quota.Policy.from_dict({"tenants": {"acme": {"rpm": 60, "models": ["small"]}}}))
+    who = quota.Principal(tenant="acme")
+    async with gate.acquire(who, quota.Request(model="small", text="Name three rivers.")) as lease:
+        lease.sent()
+        print(lease.settle({"prompt_tokens": 14, "completion_tokens": 31}).charged.tokens)
+
+asyncio.run(main())
+"""
+
+# Each line with `# error` is refused by a type checker, and no other.
+TYPED = """
+from decimal import Decimal
+
+import quota
+from typing_extensions import assert_type
+from quota.testing import ManualClock
+
+policy = quota.Policy.from_yaml("tenants: {}")
+gate = quota.Gate(policy, clock=ManualClock(), pools={"h200": quota.FixedPool(replicas=1, max_running=2)})
+who = gate.authenticate("key")
+decision = gate.admit(who, quota.Request(model="m"))
+if decision.action == "allow" and decision.lease is not None:
+    assert_type(decision.lease.settle({"prompt_tokens": 1}).cost_usd, Decimal)
+decision.lease.settle({})  # error
+if decision.action == "alow":  # error
+    pass
+quota.Gate(policy, ManualClock())  # error
+quota.Request("m")  # error
+quota.Principal(tenant=5)  # error
+gate.finalize({}, dialect="openai")  # error
+
+async def main() -> None:
+    assert_type(await gate.acquire(who, quota.Request(model="m")), quota.Lease)
+    async with gate.acquire(who, quota.Request(model="m")) as lease:
+        assert_type(lease.waited_ms, int)
+        gate.acquire(who, quota.Request(model="m")).settle({})  # error
+    try:
+        pass
+    except quota.Refused as refused:
+        assert_type(refused.retry_after_ms, int | None)
+        assert_type(quota.REASONS[refused.code].status, int)
+"""
+
+
+def mypy(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
+
+
+def test_it_is_imported_from_where_it_was_installed() -> None:
+    assert TREE not in Path(quota.__file__).parents
+    assert Path(quota.__file__).is_relative_to(sysconfig.get_paths()["platlib"])
+    assert (Path(quota.__file__).parent / "py.typed").exists()
+
+
+def test_the_stubs_are_what_is_there(tmp_path: Path) -> None:
+    done = mypy("mypy.stubtest", "quota", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_package_is_typed_strictly(tmp_path: Path) -> None:
+    done = mypy("mypy", "--strict", "-p", "quota", "--cache-dir", str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_these_tests_are_typed_strictly(tmp_path: Path) -> None:
+    done = mypy("mypy", "--strict", "--cache-dir", str(tmp_path), ".", "../benches", cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_type_checker_finds_misuse(tmp_path: Path) -> None:
+    (tmp_path / "use.py").write_text(TYPED)
+    done = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "use.py", cwd=tmp_path)
+    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    wanted = {number for number, line in enumerate(TYPED.splitlines(), 1) if line.endswith("# error")}
+    assert found == wanted, done.stdout
+
+
+def test_the_wheel_works_in_an_environment_with_nothing_else(tmp_path: Path) -> None:
+    """`QUOTA_WHEEL` names the wheel that is installed here."""
+    wheel = Path(os.environ["QUOTA_WHEEL"]).resolve()
+    assert "cp310-abi3" in wheel.name
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv/bin/python"
+    if not python.exists():
+        python = tmp_path / "venv/Scripts/python.exe"
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*install, str(wheel)], check=True, timeout=100)
+    run = [str(python), "-I", "-c", FIVE_LINES, str(tmp_path / "venv")]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "45", done.stderr
