@@ -366,3 +366,185 @@ tenants: {red: {models: {big: {}, small: {}}}}";
     let actions: Vec<_> = decisions.iter().map(Decision::action).collect();
     assert_eq!(actions, ["degrade", "allow", "allow", "allow", "allow"]);
 }
+
+/// What is left of a flow's tries must not block it later, when nobody is there to let it go.
+#[test]
+fn a_try_that_was_left_over_blocks_nobody() {
+    let policy = "
+models: {m: {pool: h200}}
+queues: {chat: {max_wait_ms: 60000}}
+tenants: {blue: {max_inflight: {hard: 2, on_exceed: queue}, models: {m: {}}}, red: {models: {m: {}}}}";
+    let (gate, clock) = gate_of(policy, &[("h200", 3)]);
+    let admit = |tenant| gate.admit(&who(tenant), &request()).lease().unwrap();
+    let settle = |lease: quota_core::Lease| drop(lease.settle(Usage::tokens(1, 1)).unwrap());
+    let again = |queued| gate.admit_again(queued, &who("blue"), &request()).lease();
+    let (one, two) = (admit("blue"), admit("blue"));
+    let waits = queued(&gate, "blue");
+    settle(one);
+    let three = again(waits).expect("there is room in its limit");
+    [two, three].into_iter().for_each(settle);
+    let full = [(); 3].map(|()| admit("red"));
+    let waiting = [(); 2].map(|()| queued(&gate, "blue"));
+    full.into_iter().for_each(settle);
+    for waits in waiting {
+        clock.advance(Duration::from_secs(1));
+        gate.sweep(10);
+        settle(again(waits).expect("nobody is held, and the pool is empty"));
+    }
+}
+
+#[test]
+fn who_is_held_again_tries_when_it_asked_to() {
+    let scheduler = Scheduler::new(&one_lane(), Capacity::requests(5));
+    let put_back = |turn: Turn, now| turn.put_back("tenant:a".into(), true, now + 10 * MILLI, now).unwrap();
+    let turns = [(); 3].map(|()| scheduler.enter_anyway(arrival("a", "default", 10), SECOND));
+    let mut places = turns.map(|turn| put_back(turn, SECOND));
+    for round in 1..4 {
+        let now = SECOND + round * 10 * MILLI;
+        assert_eq!(scheduler.next_due(), Some(now));
+        scheduler.tick(now);
+        let due: Vec<usize> = (0..3).filter(|at| places[*at].is_due()).collect();
+        assert!((1..=2).contains(&due.len()), "{due:?} of a limit that gave nothing back");
+        for at in due {
+            places[at] = put_back(turn(&mut places[at]).unwrap(), now);
+        }
+    }
+}
+
+#[test]
+fn tries_do_not_pile_up_while_the_pool_is_full() {
+    for whole_flow in [true, false] {
+        let scheduler = Scheduler::new(&one_lane(), Capacity::requests(20));
+        let held = || scheduler.enter_anyway(arrival("blue", "default", 10), SECOND);
+        let places = [(); 40].map(|()| held().put_back("x".into(), whole_flow, u64::MAX, SECOND).unwrap());
+        let full = [(); 20].map(|()| scheduler.enter(arrival("red", "default", 10), SECOND).unwrap());
+        for second in 2..20 {
+            scheduler.tick(second * SECOND);
+        }
+        full.iter().for_each(|turn| assert!(turn.end(End::NeverStarted, 20 * SECOND)));
+        let due = places.iter().filter(|place| place.is_due()).count();
+        assert!((1..=4).contains(&due), "{due} turns at once for a limit that gave nothing back");
+    }
+}
+
+#[test]
+fn who_is_put_back_keeps_its_deadline() {
+    let short = Lane { max_wait: Duration::from_secs(1), ..Lane::new("default") };
+    let settings = Settings { lanes: vec![short], ..Settings::default() };
+    let scheduler = Scheduler::new(&settings, Capacity::requests(1000));
+    // So many entries of the same moment that the one put back has those of the others cleared away.
+    let enter = |at: usize| scheduler.enter(arrival(&format!("t{at}"), "default", 1), SECOND).unwrap();
+    let mut turns: VecDeque<Turn> = (0..136).map(enter).collect();
+    let place = turns.pop_front().unwrap().put_back("x".into(), false, u64::MAX, SECOND).unwrap();
+    drop(turns);
+    scheduler.report(Load::default(), Some(Capacity::requests(0)), SECOND);
+    scheduler.tick(2 * SECOND);
+    assert!(place.is_due(), "its wait has an end");
+}
+
+#[test]
+fn who_was_behind_one_that_left_at_the_last_moment_goes() {
+    let short = Lane { max_wait: Duration::from_secs(1), ..Lane::new("default") };
+    let settings = Settings { lanes: vec![short], sparse_percent: 0, ..Settings::default() };
+    let scheduler = Scheduler::new(&settings, Capacity { requests: 5, kept: Some(100), replicas: 1 });
+    let _runs = scheduler.enter(arrival("red", "default", 60), SECOND).unwrap();
+    let mut large = scheduler.arrive(arrival("blue", "default", 80), SECOND).unwrap();
+    let small = scheduler.arrive(arrival("green", "default", 30), SECOND + 5).unwrap();
+    assert!(!small.is_due(), "nothing goes past the one whose turn it is");
+    scheduler.tick(scheduler.next_due().unwrap());
+    assert_eq!(large.try_turn().unwrap().unwrap_err().why, Why::TimedOut);
+    assert!(small.is_due(), "there is room for it, and nobody before it");
+}
+
+/// Everything that can be done to a scheduler, at random: nothing is lost, and in the end nothing is left.
+#[test]
+fn whatever_happens_all_get_an_answer_and_nothing_is_left() {
+    for seed in 0..300u64 {
+        let mut state = seed * 7919 + 1;
+        let mut roll = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let names = ["a", "b", "c"];
+        let settings = |roll: &mut dyn FnMut(u64) -> u64| {
+            let lane = |name: &&str| Lane {
+                max_wait: Duration::from_millis(50 + roll(5000)),
+                weight: 1 + roll(5) as u32,
+                floor_percent: roll(50) as u8,
+                age_after: (roll(2) == 0).then_some(Duration::from_millis(20)),
+                max_queued: (roll(3) == 0).then(|| roll(6)),
+                ..Lane::new(name.to_string())
+            };
+            let lanes = names.iter().map(lane).collect();
+            let mode = if roll(2) == 0 { Mode::Weighted } else { Mode::PriorityWithFloor };
+            let (max_flows, max_requests) = (6, 40);
+            Settings { lanes, mode, early_refusal: roll(2) == 0, max_flows, max_requests, ..Settings::default() }
+        };
+        let capacity = |requests| Capacity { requests, kept: Some(3000), replicas: 1 };
+        let scheduler = Scheduler::new(&settings(&mut roll), capacity(5));
+        let (mut places, mut turns): (Vec<Place>, Vec<Turn>) = Default::default();
+        let mut now = SECOND;
+        for _ in 0..400 {
+            now += roll(20) * MILLI;
+            let tenant = ["t1", "t2", "t3", "t4"][roll(4) as usize];
+            let asked =
+                Arrival { weight: 1 + roll(4) as u32, ..arrival(tenant, names[roll(3) as usize], 1 + roll(900)) };
+            let some = |roll: &mut dyn FnMut(u64) -> u64, of: usize| (of > 0).then(|| roll(of as u64) as usize);
+            match roll(16) {
+                0..5 => places.extend(scheduler.arrive(asked, now)),
+                5 => turns.extend(scheduler.enter(asked, now)),
+                6 => turns.push(scheduler.enter_anyway(asked, now)),
+                7 => drop(some(&mut roll, places.len()).map(|at| places.swap_remove(at))),
+                8 | 9 => {
+                    if let Some(at) = some(&mut roll, turns.len()) {
+                        let turn = turns.swap_remove(at);
+                        let tokens = turn.arrival().tokens;
+                        let ends = [End::Served(tokens), End::Left, End::NeverStarted, End::Unknown];
+                        turn.end(ends[roll(4) as usize], now);
+                    }
+                }
+                10 | 11 => {
+                    if let Some(at) = some(&mut roll, turns.len()) {
+                        let due = if roll(2) == 0 { u64::MAX } else { now + roll(100) * MILLI };
+                        let scope = ["x", "y"][roll(2) as usize].into();
+                        places.extend(turns.swap_remove(at).put_back(scope, roll(2) == 0, due, now));
+                    }
+                }
+                12 => scheduler.released([["x", "y"][roll(2) as usize].into()], now),
+                13 => turns.iter().for_each(|turn| {
+                    turn.used();
+                    turn.progress(roll(3000));
+                }),
+                14 if roll(6) == 0 => scheduler.configure(settings(&mut roll)),
+                14 => scheduler.report(Load::default(), Some(capacity(roll(6))), now),
+                _ => scheduler.tick(now),
+            }
+            for mut place in std::mem::take(&mut places) {
+                match if roll(3) == 0 { place.try_turn() } else { None } {
+                    None => places.push(place),
+                    Some(turn) => turns.extend(turn),
+                }
+            }
+        }
+        scheduler.report(Load::default(), Some(capacity(5)), now);
+        let mut rounds = 0;
+        while !(places.is_empty() && turns.is_empty()) {
+            now += 200 * MILLI;
+            scheduler.tick(now);
+            turns.drain(..).for_each(|turn| assert!(turn.end(End::NeverStarted, now)));
+            for mut place in std::mem::take(&mut places) {
+                match place.try_turn() {
+                    None => places.push(place),
+                    Some(turn) => turns.extend(turn),
+                }
+            }
+            rounds += 1;
+            assert!(rounds < 400, "seed {seed}: somebody waits for ever");
+        }
+        let figures = scheduler.figures().unwrap();
+        assert_eq!((figures.valve.in_flight, figures.valve.kept), (0, 0), "seed {seed}");
+        assert_eq!((scheduler.next_due(), scheduler.is_in_use()), (None, false), "seed {seed}");
+        let tenants = figures.lanes.iter().flat_map(|lane| &lane.tenants);
+        assert_eq!(tenants.filter(|tenant| tenant.flow.blocked).count(), 0, "seed {seed}: blocked for ever");
+    }
+}

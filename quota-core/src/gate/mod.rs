@@ -453,12 +453,13 @@ impl<S: Store> Gate<S> {
     pub fn reload(&self, policy: &Policy) {
         let shared = self.shared();
         // One after the other: a pool that one reload brings must be found by the next.
-        let _alone = shared.reloads.lock();
+        let alone = shared.reloads.lock();
         let now = shared.clock.now();
         let digest: Arc<str> = policy.digest().into();
         let plan = policy.plan().clone();
         let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &shared.backends, Some(before), now));
         shared.wiring.store(Some(Arc::new(wiring)));
+        drop(alone);
         if let Some(alarm) = shared.alarm.load() {
             self.alarm(&alarm);
         }

@@ -110,7 +110,8 @@ impl Pools {
         let none = before.map(|before| kept(&before.none));
         let former = before.into_iter().flat_map(Pools::all).filter(|pool| {
             let goes_on = pool.name.is_empty() || by_name.get(&pool.name).is_some_and(|other| Arc::ptr_eq(other, pool));
-            !goes_on && pool.scheduler.is_in_use()
+            // One that somebody is about to line up in is in use too.
+            !goes_on && (pool.scheduler.is_in_use() || Arc::strong_count(pool) > 1)
         });
         let former = former.cloned().collect();
         Pools { by_name, none: none.unwrap_or_else(|| Arc::new(Pool::new("".into(), plan, None, now))), former }

@@ -20,6 +20,9 @@ use crate::time::SECOND;
 /// for each that tried and needed nothing more of it: one that fails is followed by nobody.
 const TRIES: usize = 2;
 
+/// The most that try for a scope at once, however much is given back there.
+const MOST_TRIES: usize = 16;
+
 /// The longest that anyone is held without trying again, in nanoseconds.
 const LONGEST_HOLD: u64 = SECOND;
 
@@ -38,6 +41,42 @@ struct Class {
     counts: Counts,
 }
 
+/// Jobs that try for a scope that they or their flows were held for: from being let try to what comes of it.
+#[derive(Debug, Default)]
+struct Trying {
+    jobs: HashMap<JobId, Arc<str>, ahash::RandomState>,
+    /// How many there are, by scope.
+    scopes: HashMap<Arc<str>, usize, ahash::RandomState>,
+}
+
+impl Trying {
+    /// Notes a job, unless it tries for something already; tells whether it was noted.
+    fn insert(&mut self, job: JobId, scope: Arc<str>) -> bool {
+        if self.jobs.contains_key(&job) {
+            return false;
+        }
+        *self.scopes.entry(scope.clone()).or_default() += 1;
+        self.jobs.insert(job, scope);
+        true
+    }
+
+    /// The scope that a job tried for.
+    fn remove(&mut self, job: JobId) -> Option<Arc<str>> {
+        let scope = self.jobs.remove(&job)?;
+        if let Some(count) = self.scopes.get_mut(&scope) {
+            *count -= 1;
+            if *count == 0 {
+                self.scopes.remove(&scope);
+            }
+        }
+        Some(scope)
+    }
+
+    fn of(&self, scope: &str) -> usize {
+        self.scopes.get(scope).copied().unwrap_or(0)
+    }
+}
+
 /// The state behind the inbox.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -49,8 +88,7 @@ pub(super) struct Desk {
     /// The tenant of each flow, to forget it with the flow.
     tenants: HashMap<FlowId, (u16, Arc<str>), ahash::RandomState>,
     held: Held,
-    /// The scopes for which jobs that have a turn are trying.
-    trying: HashMap<JobId, Arc<str>, ahash::RandomState>,
+    trying: Trying,
     /// Counts what is put in order.
     order: u64,
     early_refusal: bool,
@@ -86,7 +124,7 @@ impl Desk {
             lanes: HashMap::default(),
             tenants: HashMap::default(),
             held: Held::new(holding),
-            trying: HashMap::default(),
+            trying: Trying::default(),
             order: 0,
             early_refusal: true,
             idle_ttl: 0,
@@ -165,7 +203,7 @@ impl Desk {
             Message::PutBack { slot, scope, whole_flow, due } => self.put_back(&slot, scope, whole_flow, due),
             Message::Released(scopes) => {
                 for scope in &scopes {
-                    self.let_try(scope);
+                    self.let_try(scope, MOST_TRIES);
                 }
             }
             Message::Report(load, capacity) => {
@@ -192,8 +230,10 @@ impl Desk {
     pub(super) fn rest(&mut self) -> Seen {
         self.pass_time();
         self.dispatch();
-        // Who could go at the last moment has gone.
-        self.expire(self.now);
+        // Who could go at the last moment has gone. One that leaves may have kept others from going.
+        while self.expire(self.now) {
+            self.dispatch();
+        }
         let deadline = self.drr.next_deadline().unwrap_or(u64::MAX);
         Seen {
             ready: self.drr.ready(),
@@ -207,7 +247,7 @@ impl Desk {
     fn pass_time(&mut self) {
         let then = self.now.saturating_add(LONGEST_HOLD);
         while let Some(scope) = self.held.pop_due(self.now, then) {
-            self.let_try(&scope);
+            self.let_try(&scope, TRIES);
         }
         if let Some(before) = self.now.checked_sub(1) {
             self.expire(before);
@@ -248,7 +288,7 @@ impl Desk {
         let now = self.now;
         self.number(&slot);
         let arrival = &slot.arrival;
-        let lane = self.lane(&arrival.lane).unwrap_or(0);
+        let lane = self.lane_of(&slot);
         let flow = self.flow(lane, &arrival.tenant, arrival.weight);
         let job = flow.and_then(|flow| self.drr.enter(flow, slot.clone(), demand(arrival), now).ok());
         if let Some(job) = job {
@@ -274,17 +314,16 @@ impl Desk {
 
     /// One that tried has what it needed, or has gone without: others may try too.
     fn used(&mut self, slot: &Slot) {
-        if let Some(scope) = slot.job().and_then(|job| self.trying.remove(&job)) {
-            self.let_try(&scope);
+        if let Some(scope) = slot.job().and_then(|job| self.trying.remove(job)) {
+            self.let_try(&scope, MOST_TRIES);
         }
     }
 
     /// Lets a flow go on for which nobody waits any more: who comes next tries for itself.
     fn let_go(&mut self, flow: Option<FlowId>) {
         let Some(flow) = flow else { return };
-        if self.drr.figures(flow).is_some_and(|figures| figures.queued == 0)
-            && self.held.scope_of(Who::Flow(flow)).is_some()
-        {
+        // One that is set aside waits for something else.
+        if self.drr.line_of(flow) == 0 && self.held.scope_of(Who::Flow(flow)).is_some() {
             self.held.remove(Who::Flow(flow));
             self.drr.unblock(flow, self.now);
         }
@@ -320,14 +359,16 @@ impl Desk {
             return self.refuse(slot, None, Why::Full, None);
         };
         // Who has waited keeps its place; who has not takes one now, if there is one.
-        let lane = self.lane(&slot.arrival.lane);
-        if let Some(lane) = lane.filter(|lane| !slot.is_placed() && self.is_full(*lane, &slot.arrival)) {
+        let lane = self.lane_of(slot);
+        if !slot.is_placed() && self.is_full(lane, &slot.arrival) {
             self.ended(slot, End::NeverStarted);
             return self.refuse(slot, Some(lane), Why::Full, None);
         }
         slot.set_placed(true);
-        // Nobody follows one that has failed.
-        self.trying.remove(&job);
+        // Nobody follows one that has failed; one that has for another scope needed nothing more of the first.
+        if let Some(tried) = self.trying.remove(job).filter(|tried| *tried != scope) {
+            self.let_try(&tried, MOST_TRIES);
+        }
         let Ok(kept) = self.drr.put_back(job, now) else { return };
         self.valve.give_back(kept);
         self.count_slot(slot, |counts| counts.put_back += 1);
@@ -337,8 +378,9 @@ impl Desk {
             Some(flow) if whole_flow => {
                 self.drr.block(flow);
                 // Held already, it keeps its place among those of the scope.
-                if self.held.scope_of(Who::Flow(flow)) != Some(&scope) {
-                    self.held.insert(Who::Flow(flow), &scope, slot.order(), due, tenant);
+                match self.held.scope_of(Who::Flow(flow)) == Some(&scope) {
+                    true => self.held.hasten(&scope, due),
+                    false => self.held.insert(Who::Flow(flow), &scope, slot.order(), due, tenant),
                 }
             }
             _ => {
@@ -360,12 +402,15 @@ impl Desk {
             || arrival.max_queued.is_some_and(of_tenant)
     }
 
-    /// Lets some of those that are held for a scope try again.
-    fn let_try(&mut self, scope: &Arc<str>) {
+    /// Lets some of those that are held for a scope try again, unless as many as `most` do already.
+    fn let_try(&mut self, scope: &Arc<str>, most: usize) {
         for _ in 0..TRIES {
+            if self.trying.of(scope) >= most {
+                return;
+            }
             self.order += 1;
             match self.held.next_of(scope, self.order) {
-                Some(Who::Flow(flow)) => self.drr.let_try(flow, 1, self.now),
+                Some(Who::Flow(flow)) => self.drr.let_try(flow, TRIES as u32, self.now),
                 Some(Who::Job(job)) => {
                     self.drr.bring_back(job, self.now);
                     self.trying.insert(job, scope.clone());
@@ -375,8 +420,8 @@ impl Desk {
         }
     }
 
-    /// Refuses whoever may wait no longer than until `now`.
-    fn expire(&mut self, now: u64) {
+    /// Refuses whoever may wait no longer than until `now`; tells whether anyone was taken out.
+    fn expire(&mut self, now: u64) -> bool {
         let mut expired = std::mem::take(&mut self.woken);
         let before = expired.len();
         self.drr.expire(now, |slot| expired.push(slot));
@@ -389,7 +434,9 @@ impl Desk {
                 self.timed_out(slot);
             }
         }
+        let any = expired.len() > before;
         self.woken = expired;
+        any
     }
 
     /// After one that has waited too long was taken out.
@@ -400,7 +447,12 @@ impl Desk {
     }
 
     fn flow_of(&self, slot: &Slot) -> Option<FlowId> {
-        Some(self.member(self.lane(&slot.arrival.lane)?, slot)?.flow)
+        Some(self.member(self.lane_of(slot), slot)?.flow)
+    }
+
+    /// The lane that a slot is in: one that entered a lane that is not there is in the first.
+    fn lane_of(&self, slot: &Slot) -> u16 {
+        self.lane(&slot.arrival.lane).unwrap_or(0)
     }
 
     fn member(&self, lane: u16, slot: &Slot) -> Option<&Member> {
@@ -469,7 +521,10 @@ impl Desk {
         let Some(job) = slot.job() else { return };
         let flow = self.drr.flow_of(job);
         if let Some(scope) = flow.and_then(|flow| self.held.scope_of(Who::Flow(flow))) {
-            self.trying.insert(job, scope.clone());
+            // One that tries for itself alone goes on to try for that.
+            if self.trying.insert(job, scope.clone()) {
+                slot.set_placed(true);
+            }
             self.let_go(flow);
         }
     }

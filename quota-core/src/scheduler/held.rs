@@ -109,6 +109,13 @@ impl Held {
         self.entries.len()
     }
 
+    /// Brings a scope's next try forward to `due`.
+    pub(super) fn hasten(&mut self, scope: &Arc<str>, due: u64) {
+        if self.scopes.get(scope).is_some_and(|state| due < state.due) {
+            self.set_due(scope, due);
+        }
+    }
+
     fn set_due(&mut self, scope: &Arc<str>, due: u64) {
         if let Some(state) = self.scopes.get_mut(scope) {
             self.by_due.remove(&(state.due, scope.clone()));

@@ -3,10 +3,15 @@
 //! Floor 2. Invariant: whoever puts a message in either works through the inbox itself or leaves it to a thread that will
 //! look again after it; no message is left lying.
 
+use smallvec::SmallVec;
+
 use crate::sync::{Alone, AtomicU64, Ordering, Queue};
 
 /// Messages that are worked through before what follows from them is done.
 const PASS: usize = 256;
+
+/// Passes before what came of them is told, however much there is to do.
+const PASSES: usize = 16;
 
 /// Messages for a state.
 pub(super) struct Inbox<M, S> {
@@ -23,8 +28,8 @@ impl<M, S> Inbox<M, S> {
     }
 
     /// Puts a message in. If nobody works through the inbox, this call does: it hands messages to `act`, after some of them
-    /// calls `rest`, lets others work, and calls `after` with what came of it. Then it looks for more, unless another works
-    /// by then. `after` may do anything, also put messages in.
+    /// calls `rest` and lets others work, until it finds nothing more or another at work. Then it calls `after` with what came
+    /// of each pass; `after` may do anything, also put messages in.
     pub(super) fn send<R>(
         &self,
         message: M,
@@ -33,22 +38,29 @@ impl<M, S> Inbox<M, S> {
         mut after: impl FnMut(R),
     ) {
         self.messages.push(message);
-        // ORDERING: release hands the message over to whoever works, who acquires by its swap below; acquire sees what the
-        // last one who worked left.
-        while self.pending.fetch_add(1, Ordering::AcqRel) == 0 {
-            let role = Role(&self.pending);
-            let done = self.state.with(|state| {
-                for _ in 0..PASS {
-                    let Some(message) = self.messages.pop() else { break };
-                    act(state, message);
+        loop {
+            let mut done: SmallVec<[R; 1]> = SmallVec::new();
+            // ORDERING: release hands the message over to whoever works, who acquires by its swap below; acquire sees what
+            // the last one who worked left.
+            while done.len() < PASSES && self.pending.fetch_add(1, Ordering::AcqRel) == 0 {
+                let role = Role(&self.pending);
+                done.push(self.state.with(|state| {
+                    for _ in 0..PASS {
+                        let Some(message) = self.messages.pop() else { break };
+                        act(state, message);
+                    }
+                    rest(state)
+                }));
+                drop(role);
+                // Whoever put a message in before the role was given up has left it to this thread, and the swap that gave
+                // it up has seen it; whoever came after found the role free.
+                if self.messages.is_empty() {
+                    break;
                 }
-                rest(state)
-            });
-            drop(role);
-            after(done);
-            // Whoever put a message in before the role was given up has left it to this thread, and the swap that gave it
-            // up has seen it; whoever came after found the role free.
-            if self.messages.is_empty() {
+            }
+            let all = done.len() < PASSES;
+            done.into_iter().for_each(&mut after);
+            if all || self.messages.is_empty() {
                 return;
             }
         }

@@ -171,7 +171,7 @@ impl Arrival {
 /// Who goes next into a pool. A clone is another handle on the same one.
 ///
 /// Every call puts a message in and returns; the thread that finds nobody at work works through what is there. Waking
-/// is done by that thread too, after it has let go of the role, so that a waker may do anything.
+/// is done by that thread too, after it has let go of the role, so that a waker may call the scheduler.
 #[derive(Debug, Clone)]
 pub struct Scheduler(Arc<Core>);
 

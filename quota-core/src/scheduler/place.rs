@@ -247,7 +247,8 @@ impl Place {
         self.slot.as_ref().is_none_or(|slot| slot.state.load(Ordering::Acquire) != WAITING)
     }
 
-    /// Registers the waker that is called when there is something to pick up.
+    /// Registers the waker that is called when there is something to pick up. It may call the scheduler, but is not to run
+    /// the task that waits by itself: tasks that end their turns would be run one inside the other.
     pub fn wake_by(&self, waker: &std::task::Waker) {
         if let Some(slot) = &self.slot {
             slot.waker.register(waker);

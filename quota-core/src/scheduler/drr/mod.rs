@@ -362,6 +362,8 @@ impl<T> Drr<T> {
         self.charge(flow, -(charged as i64));
         self.flows[flow].in_flight -= 1;
         self.flows[flow].queued_work += again;
+        // It waits from here on: its own entry must not be cleared away by being made.
+        self.jobs[at].state = State::Queued;
         self.file(at);
         self.line_up(at, true);
         let lane = u32::from(self.flows[flow].lane);
@@ -408,13 +410,14 @@ impl<T> Drr<T> {
         self.less_ready(lane, self.flows[at].queued);
     }
 
-    /// Lets so many of a blocked flow's jobs go, on top of those that may already, before it is blocked again.
-    pub fn let_try(&mut self, flow: FlowId, count: u32, now: u64) {
+    /// Lets one more of a blocked flow's jobs go before it is blocked again, up to `most`.
+    pub fn let_try(&mut self, flow: FlowId, most: u32, now: u64) {
         let Some(at) = self.flows.find(flow) else { return };
         let blocked = self.flows[at].node.standing == Standing::Blocked;
-        if count > 0 && (blocked || self.flows[at].tries > 0) {
+        if blocked || self.flows[at].tries > 0 {
+            let before = if blocked { 0 } else { self.flows[at].tries };
             self.unblock(flow, now);
-            self.flows[at].tries = if blocked { count } else { self.flows[at].tries.saturating_add(count) };
+            self.flows[at].tries = (before + 1).min(most.max(1));
         }
     }
 
@@ -422,10 +425,11 @@ impl<T> Drr<T> {
     pub fn unblock(&mut self, flow: FlowId, now: u64) {
         self.flows.now = now;
         let Some(at) = self.flows.find(flow) else { return };
+        // Also of one that is not blocked at present: what is left of its tries would block it later.
+        self.flows[at].tries = 0;
         if self.flows[at].node.standing != Standing::Blocked {
             return;
         }
-        self.flows[at].tries = 0;
         let lane = u32::from(self.flows[at].lane);
         self.lanes[lane].flows.unblock(&mut self.flows, at);
         self.more_ready(lane, self.flows[at].queued);

@@ -70,6 +70,11 @@ impl<T> Drr<T> {
         self.lanes.0.get(lane as usize).map(|lane| (lane.node.deficit, lane.served))
     }
 
+    /// How many jobs are in a flow's line; those that are set aside are not.
+    pub fn line_of(&self, flow: FlowId) -> u32 {
+        self.flows.find(flow).map_or(0, |at| self.flows[at].queued)
+    }
+
     /// Figures of a flow; `None` once it was collected.
     pub fn figures(&self, flow: FlowId) -> Option<FlowFigures> {
         let flow = &self.flows[self.flows.find(flow)?];
