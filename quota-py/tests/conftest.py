@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ POLICY: dict[str, Any] = {
 }
 
 ACME = quota.Principal(tenant="acme")
+
+#: How long a test waits for what must happen.
+DEADLINE_S = 30
 
 #: Whoever needs longer hangs: the threads are shown and the run ends.
 LONGEST_S = 120
@@ -56,10 +60,10 @@ def gate(clock: ManualClock) -> quota.Gate:
 
 
 def until(happens: Callable[[], bool]) -> None:
-    """Looks again and again until it is so, and lets others run meanwhile."""
-    import time
-
+    """Looks again and again until it is so, and lets others run meanwhile; fails when it never is."""
+    end = time.monotonic() + DEADLINE_S
     while not happens():
+        assert time.monotonic() < end, f"it did not happen within {DEADLINE_S} s"
         time.sleep(0)
 
 
