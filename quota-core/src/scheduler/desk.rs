@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::drr::{Demand, Drr, End, FlowId, JobId, Judgment, MAX_LANES, Offer, Pick};
+use super::drr::{Demand, Drr, End, FlowId, Judgment, MAX_LANES, Offer, Pick};
 use super::figures::{Counts, Figures, LaneFigures, TenantFigures};
-use super::held::{Held, Tenants, Who};
+use super::held::{Held, Tenants, Trying, Who};
 use super::place::{Refused, Slot, Why};
 use super::valve::{Adaption, Capacity, Valve};
 use super::{Arrival, Lane, Message, Settings};
@@ -39,42 +39,6 @@ struct Class {
     settings: Lane,
     members: HashMap<Arc<str>, Member, ahash::RandomState>,
     counts: Counts,
-}
-
-/// Jobs that try for a scope that they or their flows were held for: from being let try to what comes of it.
-#[derive(Debug, Default)]
-struct Trying {
-    jobs: HashMap<JobId, Arc<str>, ahash::RandomState>,
-    /// How many there are, by scope.
-    scopes: HashMap<Arc<str>, usize, ahash::RandomState>,
-}
-
-impl Trying {
-    /// Notes a job, unless it tries for something already; tells whether it was noted.
-    fn insert(&mut self, job: JobId, scope: Arc<str>) -> bool {
-        if self.jobs.contains_key(&job) {
-            return false;
-        }
-        *self.scopes.entry(scope.clone()).or_default() += 1;
-        self.jobs.insert(job, scope);
-        true
-    }
-
-    /// The scope that a job tried for.
-    fn remove(&mut self, job: JobId) -> Option<Arc<str>> {
-        let scope = self.jobs.remove(&job)?;
-        if let Some(count) = self.scopes.get_mut(&scope) {
-            *count -= 1;
-            if *count == 0 {
-                self.scopes.remove(&scope);
-            }
-        }
-        Some(scope)
-    }
-
-    fn of(&self, scope: &str) -> usize {
-        self.scopes.get(scope).copied().unwrap_or(0)
-    }
 }
 
 /// The state behind the inbox.

@@ -125,6 +125,43 @@ impl Held {
     }
 }
 
+/// Jobs that try for a scope that they or their flows were held for: from being let try to what comes of it.
+#[derive(Debug, Default)]
+pub(super) struct Trying {
+    jobs: HashMap<JobId, Arc<str>, ahash::RandomState>,
+    /// How many there are, by scope.
+    scopes: HashMap<Arc<str>, usize, ahash::RandomState>,
+}
+
+impl Trying {
+    /// Notes a job, unless it tries for something already; tells whether it was noted.
+    pub(super) fn insert(&mut self, job: JobId, scope: Arc<str>) -> bool {
+        if self.jobs.contains_key(&job) {
+            return false;
+        }
+        *self.scopes.entry(scope.clone()).or_default() += 1;
+        self.jobs.insert(job, scope);
+        true
+    }
+
+    /// The scope that a job tried for.
+    pub(super) fn remove(&mut self, job: JobId) -> Option<Arc<str>> {
+        let scope = self.jobs.remove(&job)?;
+        if let Some(count) = self.scopes.get_mut(&scope) {
+            *count -= 1;
+            if *count == 0 {
+                self.scopes.remove(&scope);
+            }
+        }
+        Some(scope)
+    }
+
+    /// How many try for a scope.
+    pub(super) fn of(&self, scope: &str) -> usize {
+        self.scopes.get(scope).copied().unwrap_or(0)
+    }
+}
+
 /// Parts that tenants are counted in by their names, so that one is not taken for another too often.
 const PARTS: usize = if cfg!(quota_loom) { 2 } else { 256 };
 

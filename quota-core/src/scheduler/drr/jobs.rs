@@ -102,7 +102,6 @@ pub(super) struct Jobs<T> {
     slots: Vec<Job<T>>,
     free: u32,
     most: usize,
-    pub(super) count: usize,
     /// Jobs that were ever put in, wrapping.
     arrivals: u32,
 }
@@ -123,7 +122,7 @@ impl<T> std::ops::IndexMut<u32> for Jobs<T> {
 
 impl<T> Jobs<T> {
     pub(super) fn new(most: usize) -> Jobs<T> {
-        Jobs { slots: Vec::new(), free: NONE, most: most.min(NONE as usize), count: 0, arrivals: 0 }
+        Jobs { slots: Vec::new(), free: NONE, most: most.min(NONE as usize), arrivals: 0 }
     }
 
     /// Puts a job into the arena, in no line yet; gives the item back if the arena is full.
@@ -160,7 +159,6 @@ impl<T> Jobs<T> {
             }
             None => self.slots.push(job),
         }
-        self.count += 1;
         self.arrivals = self.arrivals.wrapping_add(1);
         Ok(at)
     }
@@ -184,7 +182,6 @@ impl<T> Jobs<T> {
         job.next = free;
         let item = job.item.take();
         self.free = at;
-        self.count -= 1;
         item
     }
 
