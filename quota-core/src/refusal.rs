@@ -2,6 +2,7 @@
 //!
 //! Floor 2. Invariant: a refusal is a value; it names every limit that had no room and never holds prompt text or a key.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,6 +63,16 @@ pub struct Refusal {
     /// What the first request under this id was charged, where the id has ended.
     pub receipt: Option<Box<Receipt>>,
 }
+
+/// The reason's code and the [`message`](Refusal::message).
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message())
+    }
+}
+
+/// So that a host in which a refusal ends the work can pass it on by `?`.
+impl std::error::Error for Refusal {}
 
 impl Refusal {
     /// One sentence for the asker: the limit, its amount, what was asked and when to come back. The figures of a scope
