@@ -151,7 +151,8 @@ fn value(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
 
 fn members(dict: &Bound<'_, PyDict>, depth: usize) -> PyResult<Value> {
     let mut map = Map::new();
-    for (key, item) in dict.iter() {
+    // Of a copy: what is read on the way may change the dictionary, as other threads may.
+    for (key, item) in dict.copy()?.iter() {
         let Ok(key) = key.cast::<PyString>() else {
             return Err(PyTypeError::new_err(format!("the keys of an object are texts, not {}", kind(&key))));
         };
@@ -174,7 +175,7 @@ fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         return Ok(dict.into_any());
     }
     let fields = match object.getattr_opt("__dict__")? {
-        Some(fields) => fields.cast_into::<PyDict>().ok(),
+        Some(fields) => fields.cast_into::<PyDict>().ok().map(|fields| fields.copy()).transpose()?,
         None => None,
     };
     let dict = PyDict::new(py);
@@ -240,7 +241,7 @@ fn write_ordered(object: &Bound<'_, PyAny>, depth: usize, text: &mut String) -> 
     }
     if let Ok(dict) = object.cast::<PyDict>() {
         text.push('{');
-        for (at, (key, item)) in dict.iter().enumerate() {
+        for (at, (key, item)) in dict.copy()?.iter().enumerate() {
             let Ok(key) = key.cast::<PyString>() else {
                 return Err(PyTypeError::new_err(format!("the keys of a policy are texts, not {}", kind(&key))));
             };

@@ -209,6 +209,19 @@ def test_json_is_read_as_json() -> None:
         quota.Policy.from_json("tenants: {}")
 
 
+def test_what_is_read_may_change_while_it_is_read() -> None:
+    report: dict[str, Any] = {"completion_tokens": 2}
+
+    class Grows:
+        def model_dump(self, mode: str) -> dict[str, int]:
+            report.update({f"field_{number}": 0 for number in range(100)})
+            return {"cached_tokens": 1}
+
+    report = {"prompt_tokens_details": Grows(), "prompt_tokens": 5, "completion_tokens": 2}
+    assert quota.Usage.read(report, dialect="openai_chat").total == 7
+    assert len(report) == 103
+
+
 def test_numbers_out_of_range_are_value_errors() -> None:
     wrong: Any
     for wrong in (-1, 2**70):
