@@ -1,12 +1,13 @@
 //! The lease, the meter of a stream that it may pay for, and the receipt of its ending.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use quota_core as core;
-use quota_core::lease::Cause;
+use quota_core::lease::{Cause, Record, State};
 use quota_core::units::{Amounts as CoreAmounts, Meter};
 
 use crate::convert::{Amounts, Count, decimal, millis};
@@ -84,11 +85,13 @@ fn cause(name: &str) -> PyResult<Cause> {
 
 #[pymethods]
 impl Lease {
+    /// Its id.
     #[getter]
     fn id(&self) -> String {
         self.core().id().to_string()
     }
 
+    /// The id of its request.
     #[getter]
     fn request_id(&self) -> Option<&str> {
         self.core().request_id()
@@ -272,6 +275,7 @@ impl Stream {
 
 #[pymethods]
 impl Stream {
+    /// The lease that pays for it.
     #[getter]
     fn lease(&self, py: Python<'_>) -> Py<Lease> {
         self.lease.clone_ref(py)
@@ -290,6 +294,7 @@ impl Stream {
         self.meter(py, |meter| meter.keep())?.map_err(|refusal| errors::refused(py, &refusal))
     }
 
+    /// Output tokens so far.
     #[getter]
     fn output_so_far(&self, py: Python<'_>) -> PyResult<u64> {
         self.meter(py, |meter| meter.output_so_far())
@@ -346,11 +351,13 @@ impl Receipt {
 
 #[pymethods]
 impl Receipt {
+    /// The lease.
     #[getter]
     fn lease_id(&self) -> String {
         self.0.lease.to_string()
     }
 
+    /// The id of its request.
     #[getter]
     fn request_id(&self) -> Option<&str> {
         self.0.request_id.as_deref()
@@ -412,5 +419,70 @@ impl Receipt {
 
     fn __repr__(&self) -> String {
         format!("Receipt({}, cost_usd={}, repeat={})", self.0.outcome, self.0.cost, self.0.repeat)
+    }
+}
+
+/// A lease whose usage is unknown.
+#[pyclass(frozen, module = "quota")]
+pub struct Unresolved(pub Arc<Record>);
+
+#[pymethods]
+impl Unresolved {
+    /// The lease.
+    #[getter]
+    fn lease_id(&self) -> String {
+        self.0.claim.id.to_string()
+    }
+
+    /// The id of its request.
+    #[getter]
+    fn request_id(&self) -> Option<&str> {
+        self.0.claim.terms.request_id.as_deref()
+    }
+
+    /// The tenant that it is charged to.
+    #[getter]
+    fn tenant(&self) -> &str {
+        self.0.claim.terms.principal.tenant()
+    }
+
+    /// The model that was used.
+    #[getter]
+    fn model(&self) -> &str {
+        &self.0.claim.terms.model
+    }
+
+    /// Why: `dropped`, `expired`, `no_usage` or `upstream_failed`.
+    #[getter]
+    fn cause(&self) -> Option<&'static str> {
+        match &self.0.state {
+            State::Unresolved(unresolved) => Some(unresolved.cause.name()),
+            _ => None,
+        }
+    }
+
+    /// The best-known figures.
+    #[getter]
+    fn seen(&self) -> Option<usage::Usage> {
+        match &self.0.state {
+            State::Unresolved(unresolved) => unresolved.seen.as_ref().map(|seen| usage::Usage((**seen).clone())),
+            _ => None,
+        }
+    }
+
+    /// What is charged as held.
+    #[getter]
+    fn held(&self) -> Amounts {
+        Amounts(self.0.held_amounts())
+    }
+
+    /// The worst case in money.
+    #[getter]
+    fn worst_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        decimal(py, &self.0.claim.terms.worst_cost)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Unresolved({}, {})", self.0.claim.id, self.cause().unwrap_or_default())
     }
 }

@@ -3,24 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use quota_core as core;
 use quota_core::gpu::{Dialect, GpuBackend, Load, Reported, Unreadable};
 use quota_core::time::Now;
 
-use crate::convert::Count;
-use crate::errors;
+use crate::convert::{Count, Small};
+use crate::simulated::SimulatedPool;
+use crate::{callback, convert, errors};
 
 /// A pool of replicas that are all alike, of which only the capacity is known.
 #[pyclass(frozen, module = "quota", eq)]
 #[derive(Clone, PartialEq)]
 pub struct FixedPool {
     pub pool: core::gpu::FixedPool,
+    /// How many replicas there are.
     #[pyo3(get)]
     replicas: u16,
+    /// The most requests that a replica runs at once.
     #[pyo3(get)]
     max_running: u64,
+    /// The tokens that a replica's memory for keys and values holds.
     #[pyo3(get)]
     kv_tokens: Option<u64>,
 }
@@ -29,7 +33,8 @@ pub struct FixedPool {
 impl FixedPool {
     #[new]
     #[pyo3(signature = (*, replicas, max_running, kv_tokens=None))]
-    fn new(replicas: u16, max_running: Count, kv_tokens: Option<Count>) -> FixedPool {
+    fn new(replicas: Small<u16>, max_running: Count, kv_tokens: Option<Count>) -> FixedPool {
+        let replicas = replicas.0;
         let (max_running, kv_tokens) = (max_running.0, kv_tokens.map(|tokens| tokens.0));
         FixedPool {
             pool: core::gpu::FixedPool::new(replicas, max_running, kv_tokens),
@@ -48,6 +53,7 @@ impl FixedPool {
 #[pyclass(frozen, module = "quota")]
 pub struct ReportedPool {
     pub pool: Arc<Reported>,
+    /// How many replicas there are.
     #[pyo3(get)]
     replicas: u16,
 }
@@ -57,7 +63,8 @@ impl ReportedPool {
     /// `max_running` and `kv_tokens` stand in where samples tell none.
     #[new]
     #[pyo3(signature = (*, replicas, ttl_ms, max_running=None, kv_tokens=None))]
-    fn new(replicas: u16, ttl_ms: Count, max_running: Option<Count>, kv_tokens: Option<Count>) -> ReportedPool {
+    fn new(replicas: Small<u16>, ttl_ms: Count, max_running: Option<Count>, kv_tokens: Option<Count>) -> ReportedPool {
+        let replicas = replicas.0;
         let pool = Reported::new(replicas, Duration::from_millis(ttl_ms.0));
         let pool = pool.declaring(max_running.map(|count| count.0), kv_tokens.map(|count| count.0));
         ReportedPool { pool: Arc::new(pool), replicas }
@@ -68,32 +75,57 @@ impl ReportedPool {
     }
 }
 
-/// Either kind of pool, as a gate takes it.
+/// Any kind of pool, as a gate takes it.
 #[derive(FromPyObject)]
 pub enum Pool<'py> {
     Fixed(Bound<'py, FixedPool>),
     Reported(Bound<'py, ReportedPool>),
+    Simulated(Bound<'py, SimulatedPool>),
+    Host(Bound<'py, PyAny>),
 }
 
 impl Pool<'_> {
-    pub fn backend(&self) -> Backend {
-        match self {
-            Pool::Fixed(pool) => Backend(Arc::new(pool.get().pool.clone())),
-            Pool::Reported(pool) => Backend(pool.get().pool.clone()),
-        }
+    pub fn backend(&self) -> PyResult<Arc<dyn GpuBackend>> {
+        Ok(match self {
+            Pool::Fixed(pool) => Arc::new(pool.get().pool.clone()),
+            Pool::Reported(pool) => pool.get().pool.clone(),
+            Pool::Simulated(pool) => pool.get().pool.clone(),
+            Pool::Host(pool) => Arc::new(HostPool::new(pool)?),
+        })
     }
 }
 
-/// A backend of one kind or the other.
-pub struct Backend(Arc<dyn GpuBackend>);
+/// A pool of the host's: an object with `load(now_ns)`, and `reports()` if it does not measure. What could not be asked is stale.
+struct HostPool {
+    load: Py<PyAny>,
+    reports: bool,
+}
 
-impl GpuBackend for Backend {
+impl HostPool {
+    fn new(pool: &Bound<'_, PyAny>) -> PyResult<HostPool> {
+        let load = pool.getattr_opt("load")?.ok_or_else(|| {
+            let message = format!("a pool has a method `load(now_ns)`, {} has none", convert::kind(pool));
+            PyTypeError::new_err(message)
+        })?;
+        let reports = match pool.getattr_opt("reports")? {
+            Some(reports) => reports.call0()?.extract()?,
+            None => true,
+        };
+        Ok(HostPool { load: load.unbind(), reports })
+    }
+}
+
+impl GpuBackend for HostPool {
     fn load(&self, now: Now) -> Load {
-        self.0.load(now)
+        let replicas = callback::call(&self.load, |load| {
+            let replicas: Vec<Bound<'_, ReplicaLoad>> = load.call1((now.mono,))?.extract()?;
+            Ok(replicas.iter().map(|replica| replica.get().0.clone()).collect())
+        });
+        Load { replicas: replicas.unwrap_or_default() }
     }
 
     fn reports(&self) -> bool {
-        self.0.reports()
+        self.reports
     }
 }
 
@@ -106,25 +138,30 @@ pub struct ReplicaLoad(pub core::gpu::ReplicaLoad);
 impl ReplicaLoad {
     #[new]
     #[pyo3(signature = (
-        *, running=None, waiting=None, kv_used_ppm=None, kv_tokens=None, max_running=None, preemptions=None
+        *, running=None, waiting=None, kv_used_ppm=None, kv_tokens=None, max_running=None, preemptions=None, as_of_ns=None,
+        stale=false
     ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         running: Option<Count>,
         waiting: Option<Count>,
-        kv_used_ppm: Option<u32>,
+        kv_used_ppm: Option<Small<u32>>,
         kv_tokens: Option<Count>,
         max_running: Option<Count>,
         preemptions: Option<Count>,
+        as_of_ns: Option<Count>,
+        stale: bool,
     ) -> ReplicaLoad {
         let count = |count: Option<Count>| count.map(|count| count.0);
         ReplicaLoad(core::gpu::ReplicaLoad {
             running: count(running),
             waiting: count(waiting),
-            kv_used_ppm,
+            kv_used_ppm: kv_used_ppm.map(|part| part.0),
             kv_tokens: count(kv_tokens),
             max_running: count(max_running),
             preemptions: count(preemptions),
-            ..core::gpu::ReplicaLoad::default()
+            as_of: count(as_of_ns),
+            stale,
         })
     }
 
@@ -164,8 +201,32 @@ impl ReplicaLoad {
         self.0.preemptions
     }
 
+    /// The gate's time at which it was measured; `None` where it is declared.
+    #[getter]
+    fn as_of_ns(&self) -> Option<u64> {
+        self.0.as_of
+    }
+
+    /// Whether the figures no longer hold, because they are too old.
+    #[getter]
+    fn stale(&self) -> bool {
+        self.0.stale
+    }
+
     fn __repr__(&self) -> String {
-        format!("ReplicaLoad(running={:?}, waiting={:?})", self.0.running, self.0.waiting)
+        let load = &self.0;
+        let known = [
+            ("running", load.running),
+            ("waiting", load.waiting),
+            ("kv_used_ppm", load.kv_used_ppm.map(u64::from)),
+            ("kv_tokens", load.kv_tokens),
+            ("max_running", load.max_running),
+            ("preemptions", load.preemptions),
+            ("as_of_ns", load.as_of),
+        ];
+        let known = known.into_iter().filter_map(|(name, figure)| Some(format!("{name}={}", figure?)));
+        let stale = load.stale.then(|| "stale=True".to_owned());
+        format!("ReplicaLoad({})", known.chain(stale).collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -175,6 +236,7 @@ pub struct LoadReport(core::gpu::Read);
 
 #[pymethods]
 impl LoadReport {
+    /// The figures of the replica.
     #[getter]
     fn load(&self) -> ReplicaLoad {
         ReplicaLoad(self.0.load.clone())
@@ -190,6 +252,10 @@ impl LoadReport {
     #[getter]
     fn models(&self) -> Vec<&str> {
         self.0.models.iter().map(String::as_str).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("LoadReport({}, bad_lines={})", self.load().__repr__(), self.0.bad_lines)
     }
 }
 
@@ -215,6 +281,6 @@ pub fn read_load(py: Python<'_>, server: &str, text: &str, model: Option<&str>) 
 
 /// What an engine with a queue of its own is told of a lane's rank: the name of a field of the body, and its value.
 #[pyfunction]
-pub fn priority_hint(server: &str, rank: u8) -> PyResult<Option<(&'static str, i64)>> {
-    Ok(dialect(server)?.priority(rank).map(|hint| (hint.field, hint.value)))
+pub fn priority_hint(server: &str, rank: Small<u8>) -> PyResult<Option<(&'static str, i64)>> {
+    Ok(dialect(server)?.priority(rank.0).map(|hint| (hint.field, hint.value)))
 }

@@ -1,6 +1,7 @@
 //! The scheduler by itself, for hosts that queue in front of a pool without a gate.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
@@ -11,8 +12,9 @@ use quota_core::scheduler::drr::{End, Mode};
 use quota_core::scheduler::{Arrival, Capacity, Settings};
 use quota_core::work::{Tokens, WorkRates};
 
-use crate::convert::Count;
+use crate::convert::{Count, Small};
 use crate::errors;
+use crate::wake::{self, LoopWaker};
 
 /// A lane of a pool.
 #[pyclass(frozen, module = "quota", eq)]
@@ -23,27 +25,28 @@ pub struct Lane(core::scheduler::Lane);
 impl Lane {
     #[new]
     #[pyo3(signature = (
-        name, *, weight=1, max_wait_ms=Count(30_000), max_queued=None, floor_percent=0, age_after_ms=None, quantum=None
+        name, *, weight=Small(1), max_wait_ms=Count(30_000), max_queued=None, floor_percent=Small(0), age_after_ms=None, quantum=None
     ))]
     fn new(
         name: &str,
-        weight: u32,
+        weight: Small<u32>,
         max_wait_ms: Count,
         max_queued: Option<Count>,
-        floor_percent: u8,
+        floor_percent: Small<u8>,
         age_after_ms: Option<Count>,
         quantum: Option<Count>,
     ) -> Lane {
         let mut lane = core::scheduler::Lane::new(name);
-        lane.weight = weight;
+        lane.weight = weight.0;
         lane.max_wait = Duration::from_millis(max_wait_ms.0);
         lane.max_queued = max_queued.map(|count| count.0);
-        lane.floor_percent = floor_percent;
+        lane.floor_percent = floor_percent.0;
         lane.age_after = age_after_ms.map(|time| Duration::from_millis(time.0));
         lane.quantum = quantum.map(|count| count.0);
         Lane(lane)
     }
 
+    /// Its name.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
@@ -57,10 +60,6 @@ impl Lane {
 /// Who goes next into a pool. Times are nanoseconds of a clock of the host's that never steps back.
 #[pyclass(frozen, module = "quota")]
 pub struct Scheduler(core::scheduler::Scheduler);
-
-fn rates(input: u32, cached: u32, output: u32, pairs: u32) -> WorkRates {
-    WorkRates { input, cached, output, pairs }
-}
 
 #[pymethods]
 impl Scheduler {
@@ -97,8 +96,8 @@ impl Scheduler {
     /// Takes a place in the queue; its turn may have come when this returns. Raises `QueueRefused`. Rates are milli-units of
     /// work for a token: input, cached input, output, and a million pairs of input and output.
     #[pyo3(signature = (
-        *, tenant, now_ns, lane="default", weight=1, input_tokens=Count(0), cached_tokens=Count(0), output_tokens=Count(0),
-        rates=(1000, 100, 4000, 0), reports_progress=false, max_queued=None
+        *, tenant, now_ns, lane="default", weight=Small(1), input_tokens=Count(0), cached_tokens=Count(0), output_tokens=Count(0),
+        rates=(Small(1000), Small(100), Small(4000), Small(0)), reports_progress=false, max_queued=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn arrive(
@@ -107,18 +106,18 @@ impl Scheduler {
         tenant: &str,
         now_ns: Count,
         lane: &str,
-        weight: u32,
+        weight: Small<u32>,
         input_tokens: Count,
         cached_tokens: Count,
         output_tokens: Count,
-        rates: (u32, u32, u32, u32),
+        rates: (Small<u32>, Small<u32>, Small<u32>, Small<u32>),
         reports_progress: bool,
         max_queued: Option<Count>,
     ) -> PyResult<Place> {
         let tokens = Tokens::new(input_tokens.0, cached_tokens.0, output_tokens.0);
         let arrival = Arrival {
-            weight,
-            rates: self::rates(rates.0, rates.1, rates.2, rates.3),
+            weight: weight.0,
+            rates: WorkRates { input: rates.0.0, cached: rates.1.0, output: rates.2.0, pairs: rates.3.0 },
             reports_progress,
             max_queued: max_queued.map(|count| count.0),
             ..Arrival::new(tenant, lane, tokens)
@@ -176,9 +175,15 @@ impl Scheduler {
         told.set_item("lanes", lanes)?;
         Ok(told)
     }
+
+    fn __repr__(&self) -> String {
+        let valve = self.0.valve();
+        format!("Scheduler({} of {} in flight)", valve.in_flight, valve.most)
+    }
 }
 
-/// A place in a pool's queue.
+/// A place in a pool's queue: to be awaited, or asked for its `result()` in a thread. Both give the turn or raise
+/// `QueueRefused`, and whoever stops waiting gives the place up.
 #[pyclass(module = "quota")]
 pub struct Place(Option<core::scheduler::Place>);
 
@@ -201,9 +206,57 @@ impl Place {
     }
 
     /// Gives the place up, and a turn that has come and was not picked up.
-    fn leave(&mut self) {
-        self.0 = None;
+    fn leave(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let place = slf.try_borrow_mut()?.0.take();
+        // After the borrow: it may wake another.
+        drop(place);
+        Ok(())
     }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        waiting(slf.py())?.getattr("turn_of")?.call1((slf,))?.call_method0("__await__")
+    }
+
+    /// Waits for the turn in this thread, which lets others run meanwhile. Raises `TimeoutError`, with the place given up.
+    #[pyo3(signature = (timeout_ms=None))]
+    fn result<'py>(slf: &Bound<'py, Self>, timeout_ms: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        waiting(slf.py())?.getattr("turn_in_thread")?.call1((slf, timeout_ms))
+    }
+
+    /// Has a loop call `set(future)` when there is something to pick up; `True`, and it may not be called, if there is
+    /// already.
+    fn _wake_by(&self, call_soon_threadsafe: Py<PyAny>, set: Py<PyAny>, future: Py<PyAny>) -> bool {
+        let waker = Waker::from(Arc::new(LoopWaker { call_soon_threadsafe, set, future }));
+        self.is_due_or_wakes(&waker)
+    }
+
+    /// Sleeps until there is something to pick up; `False` if the time was over before.
+    #[pyo3(signature = (timeout_ms=None))]
+    fn _sleep(slf: &Bound<'_, Self>, timeout_ms: Option<Count>) -> PyResult<bool> {
+        wake::sleep(slf.py(), timeout_ms, |waking| Ok(slf.try_borrow()?.is_due_or_wakes(waking.waker())))
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match self.0.as_ref().map(core::scheduler::Place::is_due) {
+            None => "Place(left)",
+            Some(true) => "Place(due)",
+            Some(false) => "Place(waits)",
+        }
+    }
+}
+
+impl Place {
+    /// What comes between the registration and the look is seen by the look.
+    fn is_due_or_wakes(&self, waker: &Waker) -> bool {
+        self.0.as_ref().is_none_or(|place| {
+            place.wake_by(waker);
+            place.is_due()
+        })
+    }
+}
+
+fn waiting(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("quota._acquire")
 }
 
 /// A turn: it holds its room until it ends.
@@ -261,5 +314,8 @@ impl Turn {
         let due = due_ns.map_or(u64::MAX, |due| due.0);
         let place = turn.put_back(scope.into(), whole_flow, due, now_ns.0);
         place.map(|place| Place(Some(place))).map_err(|refused| errors::unqueued(py, &refused))
+    }
+    fn __repr__(&self) -> &'static str {
+        if self.0.is_some() { "Turn()" } else { "Turn(put back)" }
     }
 }
