@@ -1,0 +1,1 @@
+export { ManualClock, replay } from './testing.cjs'
