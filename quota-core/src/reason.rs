@@ -22,6 +22,11 @@ macro_rules! reasons {
                 match self { $(Reason::$variant => $code,)* }
             }
 
+            /// The reason of a code.
+            pub fn from_code(code: &str) -> Option<Reason> {
+                Reason::ALL.iter().copied().find(|reason| reason.code() == code)
+            }
+
             /// The HTTP status that says the same.
             pub const fn status(self) -> u16 {
                 match self { $(Reason::$variant => $status,)* }

@@ -70,6 +70,11 @@ impl Meter {
         }
     }
 
+    /// The meter of a name.
+    pub fn from_name(name: &str) -> Option<Meter> {
+        Meter::ALL.into_iter().find(|meter| meter.name() == name)
+    }
+
     /// Whether nothing of it stays charged when a lease ends: a slot is given back whole, and the clock of a run is only
     /// looked at.
     pub const fn is_held(self) -> bool {

@@ -338,3 +338,36 @@ fn answer(text: &str) {
         }
     }
 }
+
+#[test]
+fn json_is_read_as_json_and_as_nothing_else() {
+    let json = "{\n\t\"tenants\": {\"a\\/\\ud83d\\ude00\\u00e9\": {\"rpm\": 60,\t\"models\": [\"m\"]}}}";
+    let policy = Policy::from_json(json).unwrap();
+    assert_eq!(policy.plan().tenants["a/😀é"].limits[0].hard, 60);
+    assert_eq!(policy.digest(), Policy::from_json(json).unwrap().digest());
+    assert_ne!(policy.digest(), Policy::from_json(&json.replace('\t', " ")).unwrap().digest(), "that of the text");
+    for (text, line, says) in [
+        ("tenants: {}", 1, "this is no JSON: expected"),
+        ("{\"tenants\": {},}", 1, "this is no JSON: key must be"),
+        ("{\"tenants\":\n {\"acme\": {\"rpm\": 060}}}", 2, "this is no JSON: invalid number"),
+        ("", 1, "this is no JSON: EOF"),
+        ("{\"tenants\":\n {\"acme\": {\"rmp\": 60}}}", 2, "did you mean `rpm`?"),
+        ("{\"tenants\": {\"\\ud83d\": {}}}", 1, ""),
+    ] {
+        let errors = Policy::from_json(text).unwrap_err();
+        assert_eq!(errors.errors.len(), 1, "{errors}");
+        assert!(errors.errors[0].message.contains(says), "{errors}");
+        assert_eq!(errors.errors[0].line, line, "{errors}");
+    }
+    let nested = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    assert_eq!(Policy::from_json(&nested).unwrap_err().errors[0].kind, ErrorKind::Syntax);
+    let long = format!("{{\"x\": \"{}\"}}", "\\t".repeat(9 << 20));
+    assert_eq!(Policy::from_json(&long).unwrap_err().errors[0].kind, ErrorKind::TooLarge);
+}
+
+/// These tests are built with all tokenizers; what is said where one is missing is tested from Python.
+#[test]
+fn a_tokenizer_that_the_build_has_is_no_doubt() {
+    let policy = "{models: {m: {tokenizer: o200k_base}}, tenants: {acme: {rpm: 1, models: [m]}}}";
+    assert_eq!(Policy::from_yaml(policy).unwrap().warnings(), []);
+}

@@ -87,7 +87,12 @@ fn value(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
         if let Ok(number) = number.extract::<i64>() {
             return Ok(number.into());
         }
-        return Ok(Value::String(number.str()?.to_cow()?.into_owned()));
+        // As a reader of JSON text takes it.
+        let float = number.extract::<f64>().ok().and_then(Number::from_f64);
+        return match float {
+            Some(float) => Ok(Value::Number(float)),
+            None => Ok(Value::String(number.str()?.to_cow()?.into_owned())),
+        };
     }
     if let Ok(number) = object.cast::<PyFloat>() {
         let number = number.value();
@@ -214,6 +219,8 @@ fn write_ordered(object: &Bound<'_, PyAny>, depth: usize, text: &mut String) -> 
             write_ordered(&item, depth + 1, text)?;
         }
         text.push('}');
+    } else if object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>() {
+        text.push_str(&object.str()?.to_cow()?);
     } else if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
         text.push('[');
         for (at, item) in object.try_iter()?.enumerate() {

@@ -2,24 +2,20 @@
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
-use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use quota_core as core;
 use quota_core::gate::Queued;
 
-use crate::convert::{Count, LONG, millis};
+use crate::convert::{Count, millis};
 use crate::errors;
 use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::principal::Principal;
 use crate::refusal::{Degradation, Offer, Refusal};
 use crate::request::Request;
-use crate::wake::{LoopWaker, Parker};
-
-/// How long a thread sleeps before it looks whether a signal has come.
-const SLICE: Duration = Duration::from_millis(50);
+use crate::wake::{self, LoopWaker};
 
 /// The gate's answer.
 #[pyclass(module = "quota")]
@@ -155,7 +151,7 @@ impl Decision {
         let (place, gate, who, request) = taken;
         let (gate, who, request) = (gate.bind(py), who.bind(py), request.bind(py));
         let (core, asker, asked) = (gate.get().core(py)?, &who.get().0, request.get());
-        let decision = match asked.text >= LONG {
+        let decision = match asked.is_long() {
             true => py.detach(|| core.admit_again(place, asker, &asked.inner)),
             false => core.admit_again(place, asker, &asked.inner),
         };
@@ -195,25 +191,9 @@ impl Decision {
     /// Sleeps until asking again may bring something else; `False` if the time was over before.
     #[pyo3(signature = (timeout_ms=None))]
     fn _sleep(slf: &Bound<'_, Self>, timeout_ms: Option<Count>) -> PyResult<bool> {
-        let py = slf.py();
-        let parker = Arc::new(Parker::default());
-        let waker = Waker::from(parker.clone());
-        let until = timeout_ms.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout.0)));
-        loop {
-            let due = slf
-                .try_borrow()?
-                .place()
-                .is_none_or(|place| place.poll_due(&mut Context::from_waker(&waker)).is_ready());
-            if due {
-                return Ok(true);
-            }
-            let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
-            if left.is_zero() {
-                return Ok(false);
-            }
-            py.detach(|| parker.park(left));
-            py.check_signals()?;
-        }
+        wake::sleep(slf.py(), timeout_ms, |waking| {
+            Ok(slf.try_borrow()?.place().is_none_or(|place| place.poll_due(waking).is_ready()))
+        })
     }
 
     fn __repr__(&self) -> String {

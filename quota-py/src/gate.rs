@@ -14,18 +14,20 @@ use quota_core as core;
 use quota_core::gate::Target;
 use quota_core::gpu::Reported;
 use quota_core::keeper::Keeper as CoreKeeper;
-use quota_core::lease::{Record, State};
-use quota_core::respond;
 use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 
-use crate::convert::{Amounts, Count, LONG, decimal, python};
+use crate::alert::Subscription;
+use crate::convert::{Amounts, Count, python};
 use crate::decision::{Decision, Preview, acquiring};
-use crate::lease::Receipt;
+use crate::estimate::HostEstimator;
+use crate::journal::{self, Entries};
+use crate::keeper::Keeper;
+use crate::lease::{Receipt, Unresolved};
 use crate::policy::Policy;
 use crate::pools::{Pool, ReplicaLoad};
 use crate::principal::Principal;
-use crate::refusal::Balance;
+use crate::refusal::{self, Balance};
 use crate::request::Request;
 use crate::testing::ManualClock;
 use crate::{convert, errors, keys, usage};
@@ -34,7 +36,7 @@ use crate::{convert, errors, keys, usage};
 /// all.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-fn forks() -> u64 {
+pub fn forks() -> u64 {
     // ORDERING: relaxed; a child begins with one thread.
     FORKS.load(Ordering::Relaxed)
 }
@@ -72,12 +74,17 @@ impl Gate {
 #[pymethods]
 impl Gate {
     #[new]
-    #[pyo3(signature = (policy, *, clock=None, pools=None, max_rows=None, max_open_leases=None))]
+    #[pyo3(signature = (
+        policy, *, clock=None, pools=None, journal=None, estimator=None, max_rows=None, max_open_leases=None
+    ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         policy: &Policy,
         clock: Option<&Bound<'_, ManualClock>>,
         pools: Option<&Bound<'_, PyMapping>>,
+        journal: Option<&Bound<'_, PyAny>>,
+        estimator: Option<&Bound<'_, PyAny>>,
         max_rows: Option<u32>,
         max_open_leases: Option<u32>,
     ) -> PyResult<Gate> {
@@ -95,10 +102,16 @@ impl Gate {
         if let Some(clock) = clock {
             builder = builder.clock(clock.get().0.clone());
         }
+        if let Some(journal) = journal {
+            builder = builder.journal(journal::telling(journal)?);
+        }
+        if let Some(estimator) = estimator {
+            builder = builder.estimator(HostEstimator::new(estimator)?);
+        }
         let mut reported = HashMap::new();
         for item in pools.map(|pools| pools.items()).transpose()?.iter().flatten() {
             let (name, pool): (String, Pool<'_>) = item.extract()?;
-            builder = builder.pool(name.as_str(), pool.backend());
+            builder = builder.pool(name.as_str(), pool.backend()?);
             if let Pool::Reported(pool) = pool {
                 reported.insert(name, pool.get().pool.clone());
             }
@@ -189,7 +202,7 @@ impl Gate {
     fn recent<'py>(&self, py: Python<'py>, tenant: &str, last_ms: Count) -> PyResult<Bound<'py, PyList>> {
         let gate = self.core(py)?;
         let entries = py.detach(|| gate.recent(tenant, last_ms.0.saturating_mul(1_000_000)));
-        journal(py, &entries)
+        journal::list(py, &entries)
     }
 
     /// Decides about a request and takes what it may use, all limits or none. Never raises `Refused`.
@@ -197,7 +210,7 @@ impl Gate {
         let py = slf.py();
         let gate = slf.get().core(py)?;
         let (asker, asked) = (&who.get().0, request.get());
-        let decision = match asked.text >= LONG {
+        let decision = match asked.is_long() {
             true => py.detach(|| gate.admit(asker, &asked.inner)),
             false => gate.admit(asker, &asked.inner),
         };
@@ -217,7 +230,7 @@ impl Gate {
     /// The answer that `admit` would give, without anything taken.
     fn preview(&self, py: Python<'_>, who: &Principal, request: &Request) -> PyResult<Preview> {
         let gate = self.core(py)?;
-        let decision = match request.text >= LONG {
+        let decision = match request.is_long() {
             true => py.detach(|| gate.preview(&who.0, &request.inner)),
             false => gate.preview(&who.0, &request.inner),
         };
@@ -270,7 +283,39 @@ impl Gate {
     fn explain<'py>(&self, py: Python<'py>, request_id: &str) -> PyResult<Bound<'py, PyList>> {
         let gate = self.core(py)?;
         let entries = py.detach(|| gate.explain(request_id));
-        journal(py, &entries)
+        journal::list(py, &entries)
+    }
+
+    /// What the journal holds, oldest first, each entry a dictionary with its number `seq`; only those after the number `after`
+    /// if it is told. For operators.
+    #[pyo3(signature = (*, after=None))]
+    fn journal(&self, py: Python<'_>, after: Option<Count>) -> PyResult<Entries> {
+        let gate = self.core(py)?;
+        Ok(py.detach(|| Entries::of(gate, after.map(|after| after.0))))
+    }
+
+    /// Calls `callback(alert)` with every alert from now on, until the subscription is stopped; on the thread of the request
+    /// that crossed the amount, which waits for it. What it raises goes to `sys.unraisablehook`.
+    fn on_alert(slf: &Bound<'_, Self>, callback: &Bound<'_, PyAny>) -> PyResult<Subscription> {
+        if !callback.is_callable() {
+            let message = format!("a callable is wanted, not {}", convert::kind(callback));
+            return Err(PyTypeError::new_err(message));
+        }
+        Subscription::new(slf, callback.clone().unbind())
+    }
+
+    /// Everything that was counted since the gate was made, as plain data: by tenant and model, by lane, of strangers, and the
+    /// queues of the pools. Money is decimal text.
+    fn snapshot<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let gate = self.core(py)?;
+        let snapshot = py.detach(|| gate.snapshot().to_json());
+        python(py, &snapshot)
+    }
+
+    /// The figures of the gate in the OpenMetrics text format, which Prometheus reads; served as `METRICS_CONTENT_TYPE`.
+    fn metrics(&self, py: Python<'_>) -> PyResult<String> {
+        let gate = self.core(py)?;
+        Ok(py.detach(|| core::observe::prometheus(gate)))
     }
 
     /// Leases whose usage is unknown, the oldest first.
@@ -303,7 +348,7 @@ impl Gate {
             return Err(PyValueError::new_err("interval_ms is 1 or more"));
         }
         let keeper = CoreKeeper::start(self.core(py)?.clone(), Duration::from_millis(interval_ms.0))?;
-        let keeper = Py::new(py, Keeper { keeper: Some(keeper), forks: forks() })?;
+        let keeper = Py::new(py, Keeper::new(keeper))?;
         py.import("quota._acquire")?.getattr("keepers")?.call_method1("add", (&keeper,))?;
         Ok(keeper)
     }
@@ -365,16 +410,7 @@ impl Gate {
     fn headers(&self, py: Python<'_>, who: &Principal, manner: &str) -> PyResult<BTreeMap<&'static str, String>> {
         let gate = self.core(py)?;
         let balances = gate.balances(&who.0, false);
-        let headers = match manner {
-            "openai" => respond::headers::openai(&balances),
-            "anthropic" => respond::headers::anthropic(&balances, gate.now().wall),
-            "ietf" => respond::headers::ietf(&balances),
-            other => {
-                let message = format!("the manner is 'openai', 'anthropic' or 'ietf', not {other:?}");
-                return Err(PyValueError::new_err(message));
-            }
-        };
-        Ok(headers.into_iter().collect())
+        refusal::headers(&balances, manner, gate.now().wall)
     }
 
     /// States how full a pool is, in percent, for steps of degrading; `False` for a pool that the policy does not name.
@@ -418,130 +454,5 @@ fn target(tenant: Option<&str>, key: Option<&str>, model: Option<&str>) -> PyRes
         (Some(tenant), Some(key), None) => Ok(Target::Key { tenant: tenant.into(), key: key.into() }),
         (None, None, Some(model)) => Ok(Target::Model(model.into())),
         _ => Err(PyTypeError::new_err("a tenant, a tenant and a key of it, or a model is wanted")),
-    }
-}
-
-fn journal<'py>(py: Python<'py>, entries: &[core::journal::Entry]) -> PyResult<Bound<'py, PyList>> {
-    let list = PyList::empty(py);
-    for entry in entries {
-        list.append(python(py, &entry.to_json())?)?;
-    }
-    Ok(list)
-}
-
-/// A lease whose usage is unknown.
-#[pyclass(frozen, module = "quota")]
-pub struct Unresolved(Arc<Record>);
-
-#[pymethods]
-impl Unresolved {
-    #[getter]
-    fn lease_id(&self) -> String {
-        self.0.claim.id.to_string()
-    }
-
-    #[getter]
-    fn request_id(&self) -> Option<&str> {
-        self.0.claim.terms.request_id.as_deref()
-    }
-
-    #[getter]
-    fn tenant(&self) -> &str {
-        self.0.claim.terms.principal.tenant()
-    }
-
-    #[getter]
-    fn model(&self) -> &str {
-        &self.0.claim.terms.model
-    }
-
-    /// Why: `dropped`, `expired`, `no_usage` or `upstream_failed`.
-    #[getter]
-    fn cause(&self) -> Option<&'static str> {
-        match &self.0.state {
-            State::Unresolved(unresolved) => Some(unresolved.cause.name()),
-            _ => None,
-        }
-    }
-
-    /// The best-known figures.
-    #[getter]
-    fn seen(&self) -> Option<usage::Usage> {
-        match &self.0.state {
-            State::Unresolved(unresolved) => unresolved.seen.as_ref().map(|seen| usage::Usage((**seen).clone())),
-            _ => None,
-        }
-    }
-
-    #[getter]
-    fn held(&self) -> Amounts {
-        Amounts(self.0.held_amounts())
-    }
-
-    #[getter]
-    fn worst_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        decimal(py, &self.0.claim.terms.worst_cost)
-    }
-
-    fn __repr__(&self) -> String {
-        format!("Unresolved({}, {})", self.0.claim.id, self.cause().unwrap_or_default())
-    }
-}
-
-/// The thread that sweeps a gate.
-#[pyclass(module = "quota", weakref)]
-pub struct Keeper {
-    keeper: Option<CoreKeeper>,
-    forks: u64,
-}
-
-impl Keeper {
-    fn end(&mut self) {
-        let Some(keeper) = self.keeper.take() else { return };
-        if self.forks != forks() {
-            // The thread is in the other process: there is nobody to be waited for.
-            std::mem::forget(keeper);
-            return;
-        }
-        // It waits for the thread, which may be asking for the interpreter to wake somebody.
-        let mut keeper = Some(keeper);
-        Python::try_attach(|py| py.detach(|| drop(keeper.take())));
-        // Where the interpreter is going down the thread gets no answer from it and ends by itself.
-        std::mem::forget(keeper);
-    }
-}
-
-#[pymethods]
-impl Keeper {
-    /// Stops it. The second time nothing happens.
-    fn stop(slf: &Bound<'_, Self>) -> PyResult<()> {
-        // Not under the borrow, which lasts as long as the thread is waited for.
-        let mut taken = {
-            let mut keeper = slf.try_borrow_mut()?;
-            Keeper { keeper: keeper.keeper.take(), forks: keeper.forks }
-        };
-        taken.end();
-        Ok(())
-    }
-
-    #[getter]
-    fn is_running(&self) -> bool {
-        self.keeper.is_some() && self.forks == forks()
-    }
-
-    fn __enter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    #[pyo3(signature = (*_exc))]
-    fn __exit__(slf: &Bound<'_, Self>, _exc: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<bool> {
-        Keeper::stop(slf)?;
-        Ok(false)
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        self.end();
     }
 }

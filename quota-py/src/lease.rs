@@ -1,12 +1,13 @@
 //! The lease, the meter of a stream that it may pay for, and the receipt of its ending.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use quota_core as core;
-use quota_core::lease::Cause;
+use quota_core::lease::{Cause, Record, State};
 use quota_core::units::{Amounts as CoreAmounts, Meter};
 
 use crate::convert::{Amounts, Count, decimal, millis};
@@ -412,5 +413,64 @@ impl Receipt {
 
     fn __repr__(&self) -> String {
         format!("Receipt({}, cost_usd={}, repeat={})", self.0.outcome, self.0.cost, self.0.repeat)
+    }
+}
+
+/// A lease whose usage is unknown.
+#[pyclass(frozen, module = "quota")]
+pub struct Unresolved(pub Arc<Record>);
+
+#[pymethods]
+impl Unresolved {
+    #[getter]
+    fn lease_id(&self) -> String {
+        self.0.claim.id.to_string()
+    }
+
+    #[getter]
+    fn request_id(&self) -> Option<&str> {
+        self.0.claim.terms.request_id.as_deref()
+    }
+
+    #[getter]
+    fn tenant(&self) -> &str {
+        self.0.claim.terms.principal.tenant()
+    }
+
+    #[getter]
+    fn model(&self) -> &str {
+        &self.0.claim.terms.model
+    }
+
+    /// Why: `dropped`, `expired`, `no_usage` or `upstream_failed`.
+    #[getter]
+    fn cause(&self) -> Option<&'static str> {
+        match &self.0.state {
+            State::Unresolved(unresolved) => Some(unresolved.cause.name()),
+            _ => None,
+        }
+    }
+
+    /// The best-known figures.
+    #[getter]
+    fn seen(&self) -> Option<usage::Usage> {
+        match &self.0.state {
+            State::Unresolved(unresolved) => unresolved.seen.as_ref().map(|seen| usage::Usage((**seen).clone())),
+            _ => None,
+        }
+    }
+
+    #[getter]
+    fn held(&self) -> Amounts {
+        Amounts(self.0.held_amounts())
+    }
+
+    #[getter]
+    fn worst_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        decimal(py, &self.0.claim.terms.worst_cost)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Unresolved({}, {})", self.0.claim.id, self.cause().unwrap_or_default())
     }
 }

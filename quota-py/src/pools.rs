@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use quota_core as core;
 use quota_core::gpu::{Dialect, GpuBackend, Load, Reported, Unreadable};
 use quota_core::time::Now;
 
 use crate::convert::Count;
-use crate::errors;
+use crate::simulated::SimulatedPool;
+use crate::{callback, convert, errors};
 
 /// A pool of replicas that are all alike, of which only the capacity is known.
 #[pyclass(frozen, module = "quota", eq)]
@@ -68,32 +69,57 @@ impl ReportedPool {
     }
 }
 
-/// Either kind of pool, as a gate takes it.
+/// Any kind of pool, as a gate takes it.
 #[derive(FromPyObject)]
 pub enum Pool<'py> {
     Fixed(Bound<'py, FixedPool>),
     Reported(Bound<'py, ReportedPool>),
+    Simulated(Bound<'py, SimulatedPool>),
+    Host(Bound<'py, PyAny>),
 }
 
 impl Pool<'_> {
-    pub fn backend(&self) -> Backend {
-        match self {
-            Pool::Fixed(pool) => Backend(Arc::new(pool.get().pool.clone())),
-            Pool::Reported(pool) => Backend(pool.get().pool.clone()),
-        }
+    pub fn backend(&self) -> PyResult<Arc<dyn GpuBackend>> {
+        Ok(match self {
+            Pool::Fixed(pool) => Arc::new(pool.get().pool.clone()),
+            Pool::Reported(pool) => pool.get().pool.clone(),
+            Pool::Simulated(pool) => pool.get().pool.clone(),
+            Pool::Host(pool) => Arc::new(HostPool::new(pool)?),
+        })
     }
 }
 
-/// A backend of one kind or the other.
-pub struct Backend(Arc<dyn GpuBackend>);
+/// A pool of the host's: an object with `load(now_ns)`, and `reports()` if it does not measure. What could not be asked is stale.
+struct HostPool {
+    load: Py<PyAny>,
+    reports: bool,
+}
 
-impl GpuBackend for Backend {
+impl HostPool {
+    fn new(pool: &Bound<'_, PyAny>) -> PyResult<HostPool> {
+        let load = pool.getattr_opt("load")?.ok_or_else(|| {
+            let message = format!("a pool has a method `load(now_ns)`, {} has none", convert::kind(pool));
+            PyTypeError::new_err(message)
+        })?;
+        let reports = match pool.getattr_opt("reports")? {
+            Some(reports) => reports.call0()?.extract()?,
+            None => true,
+        };
+        Ok(HostPool { load: load.unbind(), reports })
+    }
+}
+
+impl GpuBackend for HostPool {
     fn load(&self, now: Now) -> Load {
-        self.0.load(now)
+        let replicas = callback::call(&self.load, |load| {
+            let replicas: Vec<Bound<'_, ReplicaLoad>> = load.call1((now.mono,))?.extract()?;
+            Ok(replicas.iter().map(|replica| replica.get().0.clone()).collect())
+        });
+        Load { replicas: replicas.unwrap_or_default() }
     }
 
     fn reports(&self) -> bool {
-        self.0.reports()
+        self.reports
     }
 }
 
@@ -106,8 +132,10 @@ pub struct ReplicaLoad(pub core::gpu::ReplicaLoad);
 impl ReplicaLoad {
     #[new]
     #[pyo3(signature = (
-        *, running=None, waiting=None, kv_used_ppm=None, kv_tokens=None, max_running=None, preemptions=None
+        *, running=None, waiting=None, kv_used_ppm=None, kv_tokens=None, max_running=None, preemptions=None, as_of_ns=None,
+        stale=false
     ))]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         running: Option<Count>,
         waiting: Option<Count>,
@@ -115,6 +143,8 @@ impl ReplicaLoad {
         kv_tokens: Option<Count>,
         max_running: Option<Count>,
         preemptions: Option<Count>,
+        as_of_ns: Option<Count>,
+        stale: bool,
     ) -> ReplicaLoad {
         let count = |count: Option<Count>| count.map(|count| count.0);
         ReplicaLoad(core::gpu::ReplicaLoad {
@@ -124,7 +154,8 @@ impl ReplicaLoad {
             kv_tokens: count(kv_tokens),
             max_running: count(max_running),
             preemptions: count(preemptions),
-            ..core::gpu::ReplicaLoad::default()
+            as_of: count(as_of_ns),
+            stale,
         })
     }
 
@@ -164,8 +195,32 @@ impl ReplicaLoad {
         self.0.preemptions
     }
 
+    /// The gate's time at which it was measured; `None` where it is declared.
+    #[getter]
+    fn as_of_ns(&self) -> Option<u64> {
+        self.0.as_of
+    }
+
+    /// Whether the figures no longer hold, because they are too old.
+    #[getter]
+    fn stale(&self) -> bool {
+        self.0.stale
+    }
+
     fn __repr__(&self) -> String {
-        format!("ReplicaLoad(running={:?}, waiting={:?})", self.0.running, self.0.waiting)
+        let load = &self.0;
+        let known = [
+            ("running", load.running),
+            ("waiting", load.waiting),
+            ("kv_used_ppm", load.kv_used_ppm.map(u64::from)),
+            ("kv_tokens", load.kv_tokens),
+            ("max_running", load.max_running),
+            ("preemptions", load.preemptions),
+            ("as_of_ns", load.as_of),
+        ];
+        let known = known.into_iter().filter_map(|(name, figure)| Some(format!("{name}={}", figure?)));
+        let stale = load.stale.then(|| "stale=True".to_owned());
+        format!("ReplicaLoad({})", known.chain(stale).collect::<Vec<_>>().join(", "))
     }
 }
 

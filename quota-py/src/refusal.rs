@@ -1,14 +1,19 @@
 //! What a decision is explained with: refusals, balances, lesser forms, offers.
 
+use std::collections::BTreeMap;
+
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use quota_core as core;
 use quota_core::refusal::Wait;
 use quota_core::respond;
+use quota_core::time::{Clock, SystemClock};
 
 use crate::convert::{amount, decimal, millis, python};
+use crate::keys::instant;
 use crate::lease::Receipt;
+use crate::{convert, errors};
 
 /// One limit that had no room.
 #[pyclass(frozen, module = "quota")]
@@ -82,8 +87,8 @@ impl Fits {
 }
 
 /// A request that was not admitted, and why.
-#[pyclass(frozen, module = "quota")]
-#[derive(Clone)]
+#[pyclass(frozen, module = "quota", eq)]
+#[derive(Clone, PartialEq)]
 pub struct Refusal(Box<core::Refusal>);
 
 impl Refusal {
@@ -160,6 +165,22 @@ impl Refusal {
         self.0.receipt.as_ref().map(|receipt| Receipt((**receipt).clone()))
     }
 
+    /// A refusal that another process decided, as its `to_dict` gave it. Raises `InputError`.
+    #[staticmethod]
+    fn from_dict(data: &Bound<'_, PyAny>) -> PyResult<Refusal> {
+        from_data(data).map(Refusal::new)
+    }
+
+    /// All of it but the receipt as plain data, to be answered by another process: waits are nanoseconds, `unknown` or `never`,
+    /// money is in units of 1e-8 USD.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_data(py, &*self.0)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Remade<'py>> {
+        Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,)))
+    }
+
     /// One sentence for the asker.
     #[getter]
     fn message(&self) -> String {
@@ -194,6 +215,49 @@ impl Refusal {
     fn __repr__(&self) -> String {
         format!("Refusal({}, tenant={:?}, model={:?})", self.0.reason, &*self.0.tenant, &*self.0.model)
     }
+}
+
+/// How an object is made again by another process.
+type Remade<'py> = (Bound<'py, PyAny>, (Bound<'py, PyAny>,));
+
+fn from_data<T: serde::de::DeserializeOwned>(data: &Bound<'_, PyAny>) -> PyResult<T> {
+    let value = convert::document(data)?;
+    serde_json::from_value(value).map_err(|error| errors::input(data.py(), "data_invalid", error.to_string()))
+}
+
+fn to_data<'py>(py: Python<'py>, object: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let value = serde_json::to_value(object).map_err(|error| errors::input(py, "data_invalid", error.to_string()))?;
+    python(py, &value)
+}
+
+/// Balances as rate-limit headers, in the manner of `openai`, `anthropic` or `ietf`. Anthropic's resets are instants: `at` is the
+/// present, as RFC 3339, the system's if left out.
+#[pyfunction]
+#[pyo3(signature = (balances, manner="openai", *, at=None))]
+pub fn balance_headers(
+    balances: Vec<Bound<'_, Balance>>,
+    manner: &str,
+    at: Option<&str>,
+) -> PyResult<BTreeMap<&'static str, String>> {
+    let at = match at {
+        Some(at) => instant(at)?,
+        None => SystemClock::new().now().wall,
+    };
+    let balances: Vec<core::Balance> = balances.iter().map(|balance| balance.get().0.clone()).collect();
+    headers(&balances, manner, at)
+}
+
+pub fn headers(balances: &[core::Balance], manner: &str, at: u64) -> PyResult<BTreeMap<&'static str, String>> {
+    let headers = match manner {
+        "openai" => respond::headers::openai(balances),
+        "anthropic" => respond::headers::anthropic(balances, at),
+        "ietf" => respond::headers::ietf(balances),
+        other => {
+            let message = format!("the manner is 'openai', 'anthropic' or 'ietf', not {other:?}");
+            return Err(PyValueError::new_err(message));
+        }
+    };
+    Ok(headers.into_iter().collect())
 }
 
 fn no_manner(name: &str) -> PyErr {
@@ -281,31 +345,52 @@ impl Offer {
 }
 
 /// The state of one limit for one principal.
-#[pyclass(frozen, module = "quota")]
+#[pyclass(frozen, module = "quota", eq)]
+#[derive(PartialEq)]
 pub struct Balance(pub core::Balance);
 
 #[pymethods]
 impl Balance {
+    /// The balance that another process read, as its `to_dict` gave it. Raises `InputError`.
+    #[staticmethod]
+    fn from_dict(data: &Bound<'_, PyAny>) -> PyResult<Balance> {
+        from_data(data).map(Balance)
+    }
+
+    /// All of it as plain data: times are nanoseconds, money is in units of 1e-8 USD.
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        to_data(py, &self.0)
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Remade<'py>> {
+        Ok((slf.get_type().getattr("from_dict")?, (slf.get().to_dict(slf.py())?,)))
+    }
+
+    /// The scope that the limit belongs to.
     #[getter]
     fn scope(&self) -> &str {
         &self.0.scope
     }
 
+    /// The limit's name.
     #[getter]
     fn limit(&self) -> &str {
         &self.0.limit
     }
 
+    /// What it counts.
     #[getter]
     fn meter(&self) -> &'static str {
         self.0.meter.name()
     }
 
+    /// Its hard amount.
     #[getter]
     fn hard<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         amount(py, self.0.meter, self.0.hard)
     }
 
+    /// Its soft amount.
     #[getter]
     fn soft<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.0.soft.map(|soft| amount(py, self.0.meter, soft)).transpose()

@@ -6,7 +6,7 @@ use quota_core as core;
 use quota_core::estimate::body;
 use quota_core::request::{Input, Kind, Part};
 
-use crate::convert::{self, Count};
+use crate::convert::{self, Count, LONG};
 use crate::errors;
 
 /// What a request asks for.
@@ -18,13 +18,24 @@ pub struct Request {
 }
 
 impl Request {
-    fn of(inner: core::Request) -> Request {
+    pub fn of(inner: core::Request) -> Request {
         let text = match &inner.input {
             Input::Counted(_) => 0,
             Input::Parts(parts) => parts.iter().map(length).sum(),
         };
         Request { inner, text }
     }
+
+    /// Whether to estimate it takes so long that others run meanwhile.
+    pub fn is_long(&self) -> bool {
+        is_long(self.text)
+    }
+}
+
+/// Whether to count so many bytes takes long. Where tokenizers are exact the first text may load one, and each byte takes
+/// many times as long.
+pub fn is_long(bytes: usize) -> bool {
+    bytes >= if cfg!(feature = "tiktoken") { 1 } else { LONG }
 }
 
 fn length(part: &Part) -> usize {
@@ -187,6 +198,36 @@ impl Request {
     #[getter]
     fn run_id(&self) -> Option<&str> {
         self.inner.run_id.as_deref()
+    }
+
+    /// The texts that are counted, in their order; empty where the host has counted the input itself. An estimator reads them.
+    #[getter]
+    fn texts(&self) -> Vec<&str> {
+        let Input::Parts(parts) = &self.inner.input else { return Vec::new() };
+        let texts = parts.iter().flat_map(|part| match part {
+            Part::Text(text) | Part::ResponseFormat(text) => [Some(text), None],
+            Part::ToolCall { name, arguments } => [Some(name), Some(arguments)],
+            Part::Tools { json, .. } => [Some(json), None],
+            Part::Message { name, .. } => [name.as_ref(), None],
+            Part::Image(_) | Part::Audio { .. } | Part::Document { .. } => [None, None],
+        });
+        texts.flatten().map(String::as_str).collect()
+    }
+
+    /// The tokens of each picture, in their order.
+    #[getter]
+    fn image_tokens(&self) -> Vec<u64> {
+        core::estimate::images_of(&self.inner)
+    }
+
+    /// The most output tokens that it can use over all its choices, cut at the ceilings of one choice and of the whole
+    /// request; 0 for embeddings.
+    #[pyo3(signature = (*, per_choice=None, total=None))]
+    fn output_ceiling(&self, per_choice: Option<Vec<Option<Count>>>, total: Option<Vec<Option<Count>>>) -> u64 {
+        let ceilings = |given: Option<Vec<Option<Count>>>| -> Vec<Option<u64>> {
+            given.into_iter().flatten().map(|ceiling| ceiling.map(|count| count.0)).collect()
+        };
+        core::estimate::output_of(&self.inner, &ceilings(per_choice), &ceilings(total))
     }
 
     /// How many calls of tools this step's input newly carries.

@@ -1,6 +1,7 @@
 //! The scheduler by itself, for hosts that queue in front of a pool without a gate.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
@@ -13,6 +14,7 @@ use quota_core::work::{Tokens, WorkRates};
 
 use crate::convert::Count;
 use crate::errors;
+use crate::wake::{self, LoopWaker};
 
 /// A lane of a pool.
 #[pyclass(frozen, module = "quota", eq)]
@@ -178,7 +180,8 @@ impl Scheduler {
     }
 }
 
-/// A place in a pool's queue.
+/// A place in a pool's queue: to be awaited, or asked for its `result()` in a thread. Both give the turn or raise
+/// `QueueRefused`, and whoever stops waiting gives the place up.
 #[pyclass(module = "quota")]
 pub struct Place(Option<core::scheduler::Place>);
 
@@ -201,9 +204,57 @@ impl Place {
     }
 
     /// Gives the place up, and a turn that has come and was not picked up.
-    fn leave(&mut self) {
-        self.0 = None;
+    fn leave(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let place = slf.try_borrow_mut()?.0.take();
+        // After the borrow: it may wake another.
+        drop(place);
+        Ok(())
     }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        waiting(slf.py())?.getattr("turn_of")?.call1((slf,))?.call_method0("__await__")
+    }
+
+    /// Waits for the turn in this thread, which lets others run meanwhile. Raises `TimeoutError`, with the place given up.
+    #[pyo3(signature = (timeout_ms=None))]
+    fn result<'py>(slf: &Bound<'py, Self>, timeout_ms: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        waiting(slf.py())?.getattr("turn_in_thread")?.call1((slf, timeout_ms))
+    }
+
+    /// Has a loop call `set(future)` when there is something to pick up; `True`, and it may not be called, if there is
+    /// already.
+    fn _wake_by(&self, call_soon_threadsafe: Py<PyAny>, set: Py<PyAny>, future: Py<PyAny>) -> bool {
+        let waker = Waker::from(Arc::new(LoopWaker { call_soon_threadsafe, set, future }));
+        self.is_due_or_wakes(&waker)
+    }
+
+    /// Sleeps until there is something to pick up; `False` if the time was over before.
+    #[pyo3(signature = (timeout_ms=None))]
+    fn _sleep(slf: &Bound<'_, Self>, timeout_ms: Option<Count>) -> PyResult<bool> {
+        wake::sleep(slf.py(), timeout_ms, |waking| Ok(slf.try_borrow()?.is_due_or_wakes(waking.waker())))
+    }
+
+    fn __repr__(&self) -> &'static str {
+        match self.0.as_ref().map(core::scheduler::Place::is_due) {
+            None => "Place(left)",
+            Some(true) => "Place(due)",
+            Some(false) => "Place(waits)",
+        }
+    }
+}
+
+impl Place {
+    /// What comes between the registration and the look is seen by the look.
+    fn is_due_or_wakes(&self, waker: &Waker) -> bool {
+        self.0.as_ref().is_none_or(|place| {
+            place.wake_by(waker);
+            place.is_due()
+        })
+    }
+}
+
+fn waiting(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("quota._acquire")
 }
 
 /// A turn: it holds its room until it ends.

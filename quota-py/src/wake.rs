@@ -4,10 +4,13 @@
 //! go of the interpreter.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::Wake;
-use std::time::Duration;
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
+
+use crate::callback::attached;
+use crate::convert::Count;
 
 /// Has a loop call `set(future)`; called from any thread.
 ///
@@ -27,7 +30,7 @@ impl Wake for LoopWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         // Where the interpreter is going down nobody is there to be woken; nor where the loop is closed, which is all
         // that this call can fail with.
-        Python::try_attach(|py| self.call_soon_threadsafe.call1(py, (&self.set, &self.future)).is_ok());
+        attached(|py| self.call_soon_threadsafe.call1(py, (&self.set, &self.future)).is_ok());
     }
 }
 
@@ -51,5 +54,30 @@ impl Wake for Parker {
     fn wake(self: Arc<Self>) {
         *self.woken.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();
+    }
+}
+
+/// How long a thread sleeps before it looks whether a signal has come.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Sleeps until `due` says so, which registers the waker; `false` if the time was over before. Others run meanwhile.
+pub fn sleep(
+    py: Python<'_>,
+    timeout_ms: Option<Count>,
+    due: impl Fn(&mut Context<'_>) -> PyResult<bool>,
+) -> PyResult<bool> {
+    let parker = Arc::new(Parker::default());
+    let waker = Waker::from(parker.clone());
+    let until = timeout_ms.and_then(|timeout| Instant::now().checked_add(Duration::from_millis(timeout.0)));
+    loop {
+        if due(&mut Context::from_waker(&waker))? {
+            return Ok(true);
+        }
+        let left = until.map_or(SLICE, |until| until.saturating_duration_since(Instant::now()).min(SLICE));
+        if left.is_zero() {
+            return Ok(false);
+        }
+        py.detach(|| parker.park(left));
+        py.check_signals()?;
     }
 }

@@ -19,7 +19,7 @@ pub use heuristic::SLACK;
 pub use image::{header_size, image_tokens};
 pub use output::{DEFAULT_OUTPUT, output_ceiling};
 
-use crate::request::{Input, Request};
+use crate::request::{Input, Kind, Part, Request};
 
 /// Tokens predicted for a request's input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +45,28 @@ pub enum Tokenizer {
 }
 
 impl Tokenizer {
+    /// All of them.
+    pub const ALL: [Tokenizer; 3] = [Tokenizer::Heuristic, Tokenizer::O200kBase, Tokenizer::Cl100kBase];
+
+    /// The name in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Tokenizer::Heuristic => "heuristic",
+            Tokenizer::O200kBase => "o200k_base",
+            Tokenizer::Cl100kBase => "cl100k_base",
+        }
+    }
+
+    /// The tokenizer of a name.
+    pub fn from_name(name: &str) -> Option<Tokenizer> {
+        Tokenizer::ALL.into_iter().find(|tokenizer| tokenizer.name() == name)
+    }
+
+    /// Whether this build has it. Where it has not, the heuristic stands in, and a policy that names it is warned of.
+    pub const fn is_built_in(self) -> bool {
+        matches!(self, Tokenizer::Heuristic) || cfg!(feature = "tiktoken")
+    }
+
     /// The family whose weights and framing hold for a model counted so.
     fn family(self, model: &str) -> Family {
         match self {
@@ -83,6 +105,27 @@ pub fn count_text(text: &str, tokenizer: Tokenizer, model: &str) -> InputEstimat
     let mut sum = Sum::new(tokenizer, model);
     sum.text(text);
     sum.estimate()
+}
+
+/// The most output tokens that a request can use: [`output_ceiling`] of what it asks for; 0 for embeddings.
+pub fn output_of(request: &Request, per_choice: &[Option<u64>], total: &[Option<u64>]) -> u64 {
+    match request.kind {
+        Kind::Embeddings => 0,
+        Kind::Chat => output_ceiling(request.max_output_tokens, request.choices, per_choice, total),
+    }
+}
+
+/// The tokens of each picture of a request, in its order.
+pub fn images_of(request: &Request) -> Vec<u64> {
+    let parts = match &request.input {
+        Input::Counted(_) => &[],
+        Input::Parts(parts) => parts.as_slice(),
+    };
+    let tokens = |part: &Part| match part {
+        Part::Image(image) => Some(image_tokens(*image, &request.model)),
+        _ => None,
+    };
+    parts.iter().filter_map(tokens).collect()
 }
 
 /// The most text of one request that is counted exactly, in bytes; the rest is guessed, so that counting takes bounded time.

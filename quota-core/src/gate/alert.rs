@@ -37,18 +37,24 @@ impl Default for Subscribers {
 }
 
 impl<S: Store> Gate<S> {
-    /// Calls `subscriber` with every alert from now on, beside the journal's entry.
-    pub fn subscribe(&self, subscriber: impl Fn(&Alert) + Send + Sync + 'static) {
-        let cell = &self.shared().alerts.subscribers.0;
+    /// Calls `subscriber` with every alert from now on, beside the journal's entry. What is given back names it to
+    /// [`unsubscribe`](Gate::unsubscribe).
+    pub fn subscribe(&self, subscriber: impl Fn(&Alert) + Send + Sync + 'static) -> Subscriber {
         let subscriber: Subscriber = Arc::new(subscriber);
-        loop {
-            let before = cell.load();
-            let mut next = before.as_deref().cloned().unwrap_or_default();
-            next.push(subscriber.clone());
-            if cell.swap_if(before.as_ref(), Arc::new(next)) {
-                return;
-            }
-        }
+        self.shared().alerts.change(|all| all.push(subscriber.clone()));
+        subscriber
+    }
+
+    /// Calls a subscriber no more; an alert that is being told may still reach it. `false` if it was not called any more
+    /// before.
+    pub fn unsubscribe(&self, subscriber: &Subscriber) -> bool {
+        let mut was = false;
+        self.shared().alerts.change(|all| {
+            let before = all.len();
+            all.retain(|known| !Arc::ptr_eq(known, subscriber));
+            was = all.len() < before;
+        });
+        was
     }
 }
 
@@ -101,11 +107,10 @@ impl<S: Store> Shared<S> {
     }
 
     fn tell(&self, alert: Alert, now: Now) {
-        self.alerts.subscribers.0.with(|subscribers| {
-            for subscriber in subscribers.iter().flat_map(|all| all.iter()) {
-                subscriber(&alert);
-            }
-        });
+        // Loaded, not looked at in its cell: a subscriber may do whatever it likes, also subscribe.
+        for subscriber in self.alerts.subscribers.0.load().iter().flat_map(|all| all.iter()) {
+            subscriber(&alert);
+        }
         self.journal.append(Event::Alerted(Arc::new(alert)), now);
     }
 }
@@ -114,6 +119,17 @@ impl<S: Store> Shared<S> {
 const ABOVE: u64 = u64::MAX;
 
 impl Alerts {
+    fn change(&self, mut change: impl FnMut(&mut Vec<Subscriber>)) {
+        loop {
+            let before = self.subscribers.0.load();
+            let mut next = before.as_deref().cloned().unwrap_or_default();
+            change(&mut next);
+            if self.subscribers.0.swap_if(before.as_ref(), Arc::new(next)) {
+                return;
+            }
+        }
+    }
+
     /// Notes that a mark without a period is not passed, so that the next time it is told again.
     fn below(&self, scope: &Arc<str>, limit: &Arc<str>, soft: bool) {
         let told = self.told.pin();

@@ -177,7 +177,7 @@ impl<S: Store> Gate<S> {
     pub fn issue_key(&self, spec: KeySpec, author: impl Into<Arc<str>>) -> Result<Issued, KeyError> {
         let shared = self.shared();
         let (secret, id) = (Secret::of(random()?), spec.id.clone().map_or_else(made_id, Ok)?);
-        let _act = shared.keyring.acts.lock();
+        let act_alone = shared.keyring.acts.lock();
         let (now, plan) = shared.moment();
         let tenant = plan.tenants.get(&spec.tenant).ok_or_else(|| KeyError::TenantUnknown(spec.tenant.clone()))?;
         let parents = shared.keyring.parents(tenant, spec.parent.as_ref(), now)?;
@@ -198,6 +198,7 @@ impl<S: Store> Gate<S> {
         let held = Held { plan: Some(Arc::new(key)), revoked: false, secrets: smallvec![digest] };
         shared.keyring.hold(names.clone(), held);
         shared.keyring.admit(digest, names.clone(), u64::MAX);
+        drop(act_alone);
         shared.changed(names, act, author.into(), now);
         Ok(Issued { id, secret, expires })
     }
@@ -219,7 +220,7 @@ impl<S: Store> Gate<S> {
     ) -> Result<Issued, KeyError> {
         let shared = self.shared();
         let secret = Secret::of(random()?);
-        let _act = shared.keyring.acts.lock();
+        let act_alone = shared.keyring.acts.lock();
         let (now, plan) = shared.moment();
         let owner = plan.tenants.get(tenant).ok_or_else(|| KeyError::TenantUnknown(tenant.into()))?;
         let mut expires: Option<u64> = None;
@@ -248,6 +249,7 @@ impl<S: Store> Gate<S> {
         held.secrets.push(digest);
         shared.keyring.trim(&plan, &mut held, now);
         shared.keyring.hold(names.clone(), held);
+        drop(act_alone);
         shared.changed(names.clone(), KeyAct::Rotated { overlap }, author.into(), now);
         Ok(Issued { id: names.1, secret, expires })
     }
@@ -263,7 +265,7 @@ impl<S: Store> Gate<S> {
     /// Tenant or key unknown. There is always room to revoke a key.
     pub fn revoke_key(&self, tenant: &str, id: &str, author: impl Into<Arc<str>>) -> Result<bool, KeyError> {
         let shared = self.shared();
-        let _act = shared.keyring.acts.lock();
+        let act_alone = shared.keyring.acts.lock();
         let (now, plan) = shared.moment();
         let owner = plan.tenants.get(tenant).ok_or_else(|| KeyError::TenantUnknown(tenant.into()))?;
         let in_policy = owner.keys.get(id);
@@ -276,6 +278,7 @@ impl<S: Store> Gate<S> {
         }
         let names = (owner.name.clone(), Arc::from(id));
         shared.keyring.hold(names.clone(), Held { revoked: true, ..held });
+        drop(act_alone);
         shared.changed(names, KeyAct::Revoked, author.into(), now);
         Ok(true)
     }
@@ -341,6 +344,7 @@ impl<S: Store> Shared<S> {
         held
     }
 
+    /// Journals an act. After it, not within: a journal may be the host's own, and call the gate.
     fn changed(&self, (tenant, id): (Arc<str>, Arc<str>), act: KeyAct, author: Arc<str>, now: Now) {
         self.journal.append(Event::KeyChanged(Arc::new(KeyChange { tenant, id, act, author })), now);
     }

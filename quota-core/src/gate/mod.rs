@@ -12,6 +12,7 @@ mod lease;
 mod pools;
 mod prepare;
 mod queue;
+mod snapshot;
 mod storm;
 mod stream;
 mod tally;
@@ -34,9 +35,9 @@ pub use self::pools::{DEFAULT_MAX_RUNNING, PoolFigures};
 use self::prepare::refusal;
 pub use self::queue::Ticket;
 use self::queue::{Entrance, LinedUp, Ready, Seat, unqueued};
+pub use self::snapshot::Snapshot;
 pub use self::stream::StreamMeter;
 pub use self::tally::{Counter, Tally};
-pub use self::view::Snapshot;
 use self::wiring::{Tallies, Wiring};
 use crate::estimate::{Estimator, Standard};
 use crate::gpu::GpuBackend;
@@ -175,7 +176,8 @@ impl<S: Store> GateBuilder<S> {
     /// pool is full. What is full is what the backend says that the pool takes; where it measures, the valve begins with a
     /// quarter of that and follows. A second backend for a pool takes the place of the first.
     ///
-    /// A pool without a backend takes whatever its tenants' limits allow.
+    /// A pool without a backend takes whatever its tenants' limits allow. A backend that others use too is handed over as
+    /// an `Arc`, of its own type or of `dyn GpuBackend`.
     pub fn pool(mut self, name: impl Into<Arc<str>>, backend: impl GpuBackend) -> Self {
         self.backends.insert(name.into(), Arc::new(backend));
         self
@@ -185,7 +187,7 @@ impl<S: Store> GateBuilder<S> {
     pub fn build(self) -> Gate<S> {
         let now = self.clock.now();
         let digest: Arc<str> = self.policy.digest().into();
-        let wiring = Wiring::new(self.policy.plan().clone(), digest.clone(), &self.backends, None, now);
+        let wiring = Wiring::new(self.policy.plan().clone(), digest.clone(), &pools::ask(&self.backends, now), None);
         self.journal.append(Event::Loaded(digest), now);
         let shared = Shared {
             store: (self.store)(),
@@ -452,12 +454,13 @@ impl<S: Store> Gate<S> {
     /// what they hold: nothing is refilled.
     pub fn reload(&self, policy: &Policy) {
         let shared = self.shared();
+        let now = shared.clock.now();
+        let asked = pools::ask(&shared.backends, now);
         // One after the other: a pool that one reload brings must be found by the next.
         let alone = shared.reloads.lock();
-        let now = shared.clock.now();
         let digest: Arc<str> = policy.digest().into();
         let plan = policy.plan().clone();
-        let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &shared.backends, Some(before), now));
+        let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &asked, Some(before)));
         shared.wiring.store(Some(Arc::new(wiring)));
         drop(alone);
         if let Some(alarm) = shared.alarm.load() {

@@ -9,7 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use super::{Gate, Shared};
-use crate::gpu::GpuBackend;
+use crate::gpu::{GpuBackend, Load};
 use crate::lease::{Record, State, Unresolved};
 use crate::policy::plan::{LanePlan, Plan, QueueMode, StalePools};
 use crate::scheduler::drr::{End, Mode};
@@ -25,6 +25,23 @@ pub const DEFAULT_MAX_RUNNING: u64 = 128;
 
 /// Backends by the pool that they tell of.
 pub(super) type Backends = HashMap<Arc<str>, Arc<dyn GpuBackend>>;
+
+/// A backend with what it says at one moment. Asked before a plan is wired: a backend may be the host's own, and nothing
+/// is held while it answers.
+pub(super) struct Asked {
+    backend: Arc<dyn GpuBackend>,
+    load: Load,
+    reports: bool,
+}
+
+pub(super) fn ask(backends: &Backends, now: Now) -> HashMap<Arc<str>, Asked> {
+    let ask = |backend: &Arc<dyn GpuBackend>| Asked {
+        backend: backend.clone(),
+        load: backend.load(now),
+        reports: backend.reports(),
+    };
+    backends.iter().map(|(name, backend)| (name.clone(), ask(backend))).collect()
+}
 
 /// One pool, from the first policy that names it on.
 pub(super) struct Pool {
@@ -45,12 +62,11 @@ pub(super) struct Pools {
 }
 
 impl Pool {
-    fn new(name: Arc<str>, plan: &Plan, backend: Option<Arc<dyn GpuBackend>>, now: Now) -> Pool {
-        let settings = Settings { adaptive: backend.as_ref().is_some_and(|b| b.reports()), ..settings(plan) };
-        let load = backend.as_ref().map(|backend| backend.load(now));
-        let capacity = load.as_ref().map_or_else(Capacity::unlimited, |load| Capacity::of(load, DEFAULT_MAX_RUNNING));
-        let scheduler = Scheduler::new(&settings, capacity);
-        Pool { name, scheduler, backend, stated: AtomicU32::new(0) }
+    fn new(name: Arc<str>, plan: &Plan, asked: Option<&Asked>) -> Pool {
+        let settings = Settings { adaptive: asked.is_some_and(|asked| asked.reports), ..settings(plan) };
+        let of_load = |asked: &Asked| Capacity::of(&asked.load, DEFAULT_MAX_RUNNING);
+        let scheduler = Scheduler::new(&settings, asked.map_or_else(Capacity::unlimited, of_load));
+        Pool { name, scheduler, backend: asked.map(|asked| asked.backend.clone()), stated: AtomicU32::new(0) }
     }
 
     /// Whether a request needs a turn to enter: somebody says how much the pool takes.
@@ -89,7 +105,7 @@ impl Pool {
 
 impl Pools {
     /// The pools of a plan and of the builder; one that `before` has too goes on as it is, by the lanes of this plan.
-    pub(super) fn of(plan: &Plan, backends: &Backends, before: Option<&Pools>, now: Now) -> Pools {
+    pub(super) fn of(plan: &Plan, backends: &HashMap<Arc<str>, Asked>, before: Option<&Pools>) -> Pools {
         let named = plan.models.values().filter_map(|model| model.pool.as_ref());
         let kept = |pool: &Arc<Pool>| {
             pool.scheduler.configure(settings(plan));
@@ -97,7 +113,7 @@ impl Pools {
         };
         let made = |name: &Arc<str>| {
             let known = before.and_then(|before| before.by_name.get(name)).map(kept);
-            let new = || Arc::new(Pool::new(name.clone(), plan, backends.get(name).cloned(), now));
+            let new = || Arc::new(Pool::new(name.clone(), plan, backends.get(name)));
             (name.clone(), known.unwrap_or_else(new))
         };
         let mut by_name = HashMap::new();
@@ -114,7 +130,7 @@ impl Pools {
             !goes_on && (pool.scheduler.is_in_use() || Arc::strong_count(pool) > 1)
         });
         let former = former.cloned().collect();
-        Pools { by_name, none: none.unwrap_or_else(|| Arc::new(Pool::new("".into(), plan, None, now))), former }
+        Pools { by_name, none: none.unwrap_or_else(|| Arc::new(Pool::new("".into(), plan, None))), former }
     }
 
     pub(super) fn get(&self, pool: Option<&Arc<str>>) -> &Arc<Pool> {

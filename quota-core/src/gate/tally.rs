@@ -79,6 +79,34 @@ impl Counter {
         Counter::Unpriced,
         Counter::GuessedPrice,
     ];
+
+    /// Whether it counts units of 1e-8 USD.
+    pub const fn is_money(self) -> bool {
+        matches!(self, Counter::Money | Counter::MoneyOverrun)
+    }
+
+    /// Its name in snapshots.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Counter::Allowed => "allowed",
+            Counter::Degraded => "degraded",
+            Counter::Queued => "queued",
+            Counter::Rejected => "rejected",
+            Counter::Settled => "settled",
+            Counter::Cancelled => "cancelled",
+            Counter::Unresolved => "unresolved",
+            Counter::Resolved => "resolved",
+            Counter::InputTokens => "input_tokens",
+            Counter::OutputTokens => "output_tokens",
+            Counter::Money => "usd",
+            Counter::MoneyOverrun => "overrun_usd",
+            Counter::EstimatedInput => "estimated_input",
+            Counter::MeasuredInput => "measured_input",
+            Counter::EstimateError => "estimate_error",
+            Counter::Unpriced => "unpriced",
+            Counter::GuessedPrice => "guessed_price",
+        }
+    }
 }
 
 struct Stripe {

@@ -2,16 +2,14 @@
 //!
 //! Floor 3. Invariant: nothing here takes, gives back or journals.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::decision::{Decision, Offer};
 use super::prepare::{Prepared, prepare};
-use super::tally::Tally;
 use super::verdict::Question;
 use super::wiring::{ANY_MODEL, Roster, Wiring, models_of};
-use super::{Gate, PoolFigures, Shared};
+use super::{Gate, Shared};
 use crate::account::{Bound, Lineup};
 use crate::meter::At;
 use crate::principal::Principal;
@@ -117,51 +115,7 @@ pub(super) fn hint<'a, S: Store>(
     })
 }
 
-/// Everything that a gate has counted.
-pub struct Snapshot {
-    /// By tenant and model.
-    pub models: BTreeMap<(Arc<str>, Arc<str>), Arc<Tally>>,
-    /// By lane; refusals before a lane was found are not among them.
-    pub lanes: BTreeMap<Arc<str>, Arc<Tally>>,
-    /// Refusals that belong to no tenant and model of the policy.
-    pub strangers: Arc<Tally>,
-    /// The queues in front of the pools, by name.
-    pub pools: Vec<PoolFigures>,
-}
-
-impl Snapshot {
-    /// Requests waiting, by tenant; those with none are left out.
-    pub fn waiting_tenants(&self) -> BTreeMap<Arc<str>, u64> {
-        let mut waiting = BTreeMap::new();
-        let lanes = self.pools.iter().flat_map(|pool| &pool.queue.lanes);
-        for tenant in lanes.flat_map(|lane| &lane.tenants).filter(|tenant| tenant.flow.queued > 0) {
-            *waiting.entry(tenant.tenant.clone()).or_default() += u64::from(tenant.flow.queued);
-        }
-        waiting
-    }
-
-    /// Requests waiting, by lane.
-    pub fn waiting_lanes(&self) -> BTreeMap<Arc<str>, u64> {
-        let mut waiting = BTreeMap::new();
-        for lane in self.pools.iter().flat_map(|pool| &pool.queue.lanes) {
-            *waiting.entry(lane.lane.clone()).or_default() += lane.queued;
-        }
-        waiting
-    }
-}
-
 impl<S: Store> Gate<S> {
-    /// What has been counted since the gate was built.
-    pub fn snapshot(&self) -> Snapshot {
-        let tallies = &self.shared().tallies;
-        Snapshot {
-            models: tallies.models.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
-            lanes: tallies.by_lane.pin().iter().map(|(key, tally)| (key.clone(), tally.clone())).collect(),
-            strangers: tallies.strangers.clone(),
-            pools: self.pools(),
-        }
-    }
-
     /// The state of every limit that applies to a principal, over all models that its tenant names (and those that it
     /// does not, where it may use any), widest scope first.
     /// Limits of scopes that other tenants share are left out unless `operator` asks for them. Empty for a tenant that

@@ -3,6 +3,7 @@
 //! Floor 3. Invariant: the limits of one principal and model are found once and remembered; the same scope, meter and
 //! window is the same account whatever plan is in force, so that a reload refills nothing.
 
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use equivalent::Equivalent;
 
 use super::Shared;
-use super::pools::{Backends, Pools};
+use super::pools::{Asked, Pools};
 use super::tally::Tally;
 use crate::account::{Bound, Column, Lineup};
 use crate::meter::{Budget, Gauge, Rate, Rule, Span};
@@ -186,9 +187,8 @@ impl Wiring {
     pub(super) fn new(
         plan: Arc<Plan>,
         digest: Arc<str>,
-        backends: &Backends,
+        backends: &HashMap<Arc<str>, Asked>,
         before: Option<&Wiring>,
-        now: Now,
     ) -> Wiring {
         let mut calendars: Vec<Arc<Dated>> = Vec::new();
         for calendar in every_limit(&plan).filter_map(|limit| match &limit.window {
@@ -199,7 +199,7 @@ impl Wiring {
                 calendars.push(Arc::new(Dated::new(calendar)));
             }
         }
-        let pools = Pools::of(&plan, backends, before.map(|before| &before.pools), now);
+        let pools = Pools::of(&plan, backends, before.map(|before| &before.pools));
         Wiring { plan, digest, pools, rosters: papaya::HashMap::default(), calendars }
     }
 

@@ -26,7 +26,11 @@ pub struct Ring {
     refused: Shards,
     /// Entries ever appended; the next one's number.
     next: AtomicU64,
+    /// Who else is handed each entry.
+    listener: Option<Listener>,
 }
+
+type Listener = Box<dyn Fn(&Entry) + Send + Sync>;
 
 struct Shards {
     shards: Box<[CachePadded<Mutex<VecDeque<Entry>>>]>,
@@ -42,7 +46,16 @@ impl Ring {
     /// charged and operated, a quarter for refusals. Memory grows as entries come.
     pub fn new(entries: usize) -> Ring {
         let quarter = entries.div_ceil(4).max(1);
-        Ring { kept: Shards::new(quarter * 3), refused: Shards::new(quarter), next: AtomicU64::new(0) }
+        Ring { kept: Shards::new(quarter * 3), refused: Shards::new(quarter), next: AtomicU64::new(0), listener: None }
+    }
+
+    /// Hands every entry to `listener` too, once it is in the ring, on the thread that wrote it: for a journal that is kept
+    /// elsewhere. Of entries that are written at once the later number may come first.
+    ///
+    /// Nothing is held meanwhile, so it may call the gate; an admission or an ending waits for it.
+    pub fn telling(mut self, listener: impl Fn(&Entry) + Send + Sync + 'static) -> Ring {
+        self.listener = Some(Box::new(listener));
+        self
     }
 }
 
@@ -99,7 +112,14 @@ impl Journal for Ring {
         };
         // ORDERING: relaxed; only that every entry gets its own number matters.
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
-        shards.put(Entry { seq, at: now, event });
+        let entry = Entry { seq, at: now, event };
+        match &self.listener {
+            None => shards.put(entry),
+            Some(listener) => {
+                shards.put(entry.clone());
+                listener(&entry);
+            }
+        }
     }
 
     fn scan(&self, show: &mut dyn FnMut(&Entry) -> bool) {
@@ -135,6 +155,28 @@ mod tests {
         });
         assert_eq!(seen, (52..100).collect::<Vec<_>>());
         assert_eq!(ring.dropped(), 52);
+    }
+
+    #[test]
+    fn a_listener_is_handed_what_is_in_the_ring_and_may_read_it() {
+        let (told, ring) =
+            (std::sync::Arc::new(Mutex::new(Vec::new())), std::sync::Arc::new(std::sync::OnceLock::new()));
+        let (sink, reads): (_, std::sync::Arc<std::sync::OnceLock<Ring>>) = (told.clone(), ring.clone());
+        let listening = Ring::new(64).telling(move |entry| {
+            let mut held = 0;
+            reads.get().into_iter().for_each(|ring| {
+                ring.scan(&mut |_| {
+                    held += 1;
+                    true
+                })
+            });
+            sink.lock().push((entry.seq, held));
+        });
+        let ring = ring.get_or_init(|| listening);
+        for n in 0..3 {
+            ring.append(Event::Loaded("x".into()), Now::at(n));
+        }
+        assert_eq!(*told.lock(), [(0, 1), (1, 2), (2, 3)]);
     }
 
     #[test]

@@ -349,10 +349,11 @@ impl<'d, 'r> Compiler<'d, 'r> {
         for (name, model) in self.document.models.iter().flatten() {
             let upstream = model.upstream.as_ref().and_then(|upstream| self.upstream(name, model, upstream));
             let ceilings = ceilings(upstream.iter().map(|up| &up.ceilings).chain([&model.ceilings]), self.report);
+            let tokenizer = model.tokenizer.as_ref().or(upstream.and_then(|up| up.tokenizer.as_ref()));
             let plan = ModelPlan {
                 name: name.value.clone(),
                 upstream: model.upstream.as_ref().map(|upstream| upstream.value.clone()),
-                tokenizer: model.tokenizer.or(upstream.and_then(|up| up.tokenizer)).unwrap_or_default(),
+                tokenizer: tokenizer.map(|written| written.value).unwrap_or_default(),
                 price: upstream.unwrap_or(model).price.as_ref().map(|price| price.value.clone()),
                 ceilings,
                 pool: model.pool.clone().or_else(|| upstream.and_then(|up| up.pool.clone())),

@@ -264,7 +264,7 @@ fn agent_runs(f: &mut Fields<'_>) -> AgentRuns {
 #[derive(Debug)]
 pub(crate) struct ModelDoc {
     pub(crate) upstream: Option<Name>,
-    pub(crate) tokenizer: Option<Tokenizer>,
+    pub(crate) tokenizer: Option<Spanned<Tokenizer>>,
     pub(crate) price: Option<Spanned<Arc<Price>>>,
     pub(crate) ceilings: CeilingsDoc,
     pub(crate) pool: Option<Arc<str>>,
@@ -273,11 +273,7 @@ pub(crate) struct ModelDoc {
 }
 
 fn model(f: &mut Fields<'_>) -> ModelDoc {
-    let tokenizers = [
-        ("heuristic", Tokenizer::Heuristic),
-        ("o200k_base", Tokenizer::O200kBase),
-        ("cl100k_base", Tokenizer::Cl100kBase),
-    ];
+    let tokenizers = Tokenizer::ALL.map(|tokenizer| (tokenizer.name(), tokenizer));
     let mut ceilings = CeilingsDoc {
         context: f.get("context", "Its context window: input plus output tokens", tokens),
         input: f.get("max_input", "Its longest input in tokens", tokens),
@@ -294,9 +290,7 @@ fn model(f: &mut Fields<'_>) -> ModelDoc {
     }
     ModelDoc {
         upstream: f.get("upstream", "The model that this name is an alias of", |c| c.name()),
-        tokenizer: f
-            .get("tokenizer", "How its input is counted; `heuristic` if left out", |c| c.one_of(&tokenizers))
-            .map(|tokenizer| tokenizer.value),
+        tokenizer: f.get("tokenizer", "How its input is counted; `heuristic` if left out", |c| c.one_of(&tokenizers)),
         price: f.get("price", "USD per million tokens, and per one of the rest", price),
         ceilings,
         pool: f.get("pool", "The capacity that it shares with other models", |c| c.name()).map(|pool| pool.value),

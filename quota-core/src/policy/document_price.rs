@@ -6,13 +6,39 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::error::ErrorKind;
-use super::fields::{Cursor, Fields, Spanned};
+use super::error::{ErrorKind, PolicyErrors, Report};
+use super::fields::{self, Cursor, Fields, Spanned};
+use super::node;
 use super::price::{Per, Price, PriceClass, PriceError, Rates, ServicePrices};
 use crate::units::MAX_AMOUNT;
 
 /// Other names of classes, as price lists write them.
 const SYNONYMS: [&str; 2] = ["cache_read", "cache_write_5m"];
+
+impl Price {
+    /// A price as a policy's `price` states it, in YAML or JSON: classes in USD per million tokens and per one of the rest,
+    /// `above` for context thresholds, `services` for service tiers.
+    ///
+    /// ```
+    /// use quota_core::policy::price::Price;
+    /// use quota_core::usage::Usage;
+    ///
+    /// let price = Price::from_yaml("{input: 0.5, output: 2, services: {flex: {input: 0.25, output: 1}}}")?;
+    /// assert_eq!(price.exact(&Usage::tokens(1000, 500)).to_string(), "0.0015");
+    /// # Ok::<(), quota_core::policy::PolicyErrors>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in one report.
+    pub fn from_yaml(text: &str) -> Result<Price, PolicyErrors> {
+        let mut report = Report::default();
+        let read = node::parse(text, &mut report).and_then(|node| fields::read_part(&node, &mut report, price));
+        match read {
+            Some(price) if report.is_empty() => Ok(Arc::unwrap_or_clone(price.value)),
+            _ => Err(report.finish("price")),
+        }
+    }
+}
 
 /// Reads a price.
 pub(crate) fn price(c: Cursor<'_>) -> Option<Spanned<Arc<Price>>> {

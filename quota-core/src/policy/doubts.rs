@@ -18,6 +18,7 @@ pub(crate) fn warnings(document: &Document, plan: &Plan, unlisted: bool) -> Vec<
         let message = format!("`{}` is not read, for the policy came as a text; hand over its prices", file.value);
         doubts.push(file.at.error(ErrorKind::NoEffect, message));
     }
+    tokenizers(document, &mut doubts);
     tenants(document, plan, &mut doubts);
     unpriced(document, plan, &mut doubts);
     ceilings(document, plan, &mut doubts);
@@ -36,6 +37,16 @@ pub(crate) fn warnings(document: &Document, plan: &Plan, unlisted: bool) -> Vec<
     doubts.sort_by_key(|doubt| (doubt.line, doubt.column));
     doubts.truncate(MAX_ERRORS);
     doubts
+}
+
+/// Tokenizers that this build does not have, so that the heuristic counts in their place.
+fn tokenizers(document: &Document, doubts: &mut Vec<PolicyError>) {
+    let named = document.models.iter().flatten().filter_map(|(_, model)| model.tokenizer.as_ref());
+    for tokenizer in named.filter(|tokenizer| !tokenizer.value.is_built_in()) {
+        let name = tokenizer.value.name();
+        let message = format!("this build has no `{name}`, so the heuristic counts; the feature `tiktoken` has it");
+        doubts.push(tokenizer.at.error(ErrorKind::NoEffect, message));
+    }
 }
 
 /// Limits that hold for a tenant whatever the model: everybody's, its own, its users', its cost centre's.

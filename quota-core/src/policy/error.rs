@@ -112,6 +112,11 @@ pub struct PolicyErrors {
 }
 
 impl PolicyErrors {
+    /// A report of one error, for hosts that read documents by themselves before they hand them over.
+    pub fn one(source_name: &str, error: PolicyError) -> PolicyErrors {
+        PolicyErrors { source_name: source_name.to_owned(), errors: vec![error], omitted: 0 }
+    }
+
     /// The stable code of this fault in every language.
     pub fn code(&self) -> &'static str {
         "policy_invalid"

@@ -62,6 +62,11 @@ pub(crate) fn read<T>(node: &Node, report: &mut Report, fields: impl FnOnce(&mut
     Cursor { at, side: Side::Read(node, report) }.record("policy", fields)
 }
 
+/// Reads a text that is a part of a document by itself.
+pub(crate) fn read_part<T>(node: &Node, report: &mut Report, read: impl FnOnce(Cursor<'_>) -> Option<T>) -> Option<T> {
+    read(Cursor { at: Origin::top(node.at), side: Side::Read(node, report) })
+}
+
 /// Describes a document's top record: its schema, and the definitions that it refers to.
 pub(crate) fn describe<T>(fields: impl FnOnce(&mut Fields<'_>) -> T) -> (Value, Map<String, Value>) {
     let (mut schema, mut definitions) = (Value::Null, Map::new());

@@ -258,8 +258,8 @@ fn amount(c: Cursor<'_>, meter: Option<Meter>) -> Option<Spanned<u64>> {
 
 /// Reads a limit's options.
 fn options(f: &mut Fields<'_>, base: LimitDoc, meter: Option<Meter>) -> LimitDoc {
-    let exceed = [("reject", OnExceed::Reject), ("queue", OnExceed::Queue), ("degrade", OnExceed::Degrade)];
-    let hold = [("worst_case", Hold::WorstCase), ("p95", Hold::P95), ("adaptive", Hold::Adaptive)];
+    let exceed = OnExceed::ALL.map(|exceed| (exceed.name(), exceed));
+    let hold = Hold::ALL.map(|hold| (hold.name(), hold));
     let limit = LimitDoc {
         hard: f.get("hard", "Never passed by an admission; 0 refuses everything", |c| amount(c, meter)),
         soft: f.get("soft", "Reported, and degraded, when passed; at most `hard`", |c| amount(c, meter)),
@@ -269,7 +269,7 @@ fn options(f: &mut Fields<'_>, base: LimitDoc, meter: Option<Meter>) -> LimitDoc
         }),
         on_exceed: f.get("on_exceed", "What happens to a request that does not fit", |c| c.one_of(&exceed)),
         mode: f.get("mode", "Whether it refuses, or only counts and reports", |c| {
-            c.one_of(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)])
+            c.one_of(&Mode::ALL.map(|mode| (mode.name(), mode)))
         }),
         hold: f
             .get("hold", "How much output is held: money `worst_case`, tokens `p95` if left out", |c| c.one_of(&hold)),

@@ -2,7 +2,7 @@
 //!
 //! Floor 1. Invariant: a policy either loads whole or reports everything that is wrong with it.
 //!
-//! `node` reads the text, `fields`, `limits` and `document` what it says, `compile`, `build`, `keys`, `claims` and
+//! `node` reads the text (`json` one that has to be JSON), `fields`, `limits` and `document` what it says, `compile`, `build`, `keys`, `claims` and
 //! `acts` make the plan of it, `doubts` finds what is allowed and probably not meant.
 
 mod acts;
@@ -14,6 +14,7 @@ mod document_price;
 mod doubts;
 mod error;
 mod fields;
+mod json;
 pub(crate) mod keys;
 mod limits;
 mod node;
@@ -21,6 +22,7 @@ pub mod plan;
 pub mod price;
 pub mod price_list;
 mod schema;
+mod scope;
 
 use std::fs::File;
 use std::io::Read;
@@ -37,6 +39,7 @@ pub use self::keys::{MAX_KEY_DEPTH, MAX_KEY_LIMITS};
 pub use self::node::{MAX_BYTES, MAX_DEPTH, MAX_NODES};
 use self::plan::{ModelPlan, Plan};
 use self::price_list::{MAX_LIST_BYTES, PriceList};
+pub use self::scope::{NoScope, ScopeOf};
 
 /// The document of all quotas, prices and queues, checked and compiled. Immutable; cloning costs a few reference counts.
 ///
@@ -67,7 +70,16 @@ impl Policy {
     /// # Errors
     /// Everything that is wrong with the document, in one report.
     pub fn from_yaml(text: &str) -> Result<Policy, PolicyErrors> {
-        Policy::load(text, "policy")
+        Policy::load(text, text, "policy")
+    }
+
+    /// Loads a policy from JSON, and from nothing else.
+    ///
+    /// # Errors
+    /// The text is no JSON, or as [`from_yaml`](Policy::from_yaml).
+    pub fn from_json(text: &str) -> Result<Policy, PolicyErrors> {
+        let yaml = json::as_yaml(text).map_err(|error| PolicyErrors::one("policy", error))?;
+        Policy::load(&yaml, text, "policy")
     }
 
     /// Loads a policy from a file of YAML or JSON, and the `price_list` that it names.
@@ -77,28 +89,20 @@ impl Policy {
     pub fn from_file(path: impl AsRef<Path>) -> Result<Policy, PolicyErrors> {
         let path = path.as_ref();
         let name = path.display().to_string();
-        let mut report = Report::default();
-        let text = match read(path, MAX_BYTES) {
-            Ok(text) => text,
-            Err(why) => {
-                report.add(&Origin::default(), ErrorKind::Unreadable, why);
-                return Err(report.finish(&name));
-            }
-        };
-        let policy = Policy::load(&text, &name)?;
+        let no = |error| PolicyErrors::one(&name, error);
+        let text = read(path, MAX_BYTES).map_err(|why| no(Origin::default().error(ErrorKind::Unreadable, why)))?;
+        let policy = Policy::load(&text, &text, &name)?;
         let Some(file) = &policy.document.price_list else { return Ok(policy) };
         match prices(&path.parent().unwrap_or(Path::new("")).join(&*file.value)) {
             Ok(list) => Ok(policy.with_prices(list)),
-            Err((kind, why)) => {
-                report.add(&file.at, kind, format!("`{}`: {why}", file.value));
-                Err(report.finish(&name))
-            }
+            Err((kind, why)) => Err(no(file.at.error(kind, format!("`{}`: {why}", file.value)))),
         }
     }
 
-    fn load(text: &str, name: &str) -> Result<Policy, PolicyErrors> {
+    /// Loads what is to be read, `written` being how it came.
+    fn load(yaml: &str, written: &str, name: &str) -> Result<Policy, PolicyErrors> {
         let mut report = Report::default();
-        let node = node::parse(text, &mut report);
+        let node = node::parse(yaml, &mut report);
         let document = node.and_then(|node| fields::read(&node, &mut report, document::document));
         let compiled = document.map(|document| (compile::compile(&document, &mut report), document));
         match compiled {
@@ -106,7 +110,7 @@ impl Policy {
                 warnings: doubts::warnings(&document, &plan, document.price_list.is_some()).into(),
                 document: Arc::new(document),
                 plan: Arc::new(plan),
-                digest: hex(&Sha256::digest(text.as_bytes())).into(),
+                digest: hex(&Sha256::digest(written.as_bytes())).into(),
             }),
             _ => Err(report.finish(name)),
         }

@@ -3,6 +3,7 @@
 //! Floor 1. Invariant: immutable; every name in it has been checked, every amount is within its word.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 
 use crate::estimate::Tokenizer;
@@ -97,6 +98,23 @@ impl Window {
     }
 }
 
+impl fmt::Display for Window {
+    /// `rolling 60 s`, `fixed 60 s`, `day Europe/Berlin`, `week UTC`, `month UTC from 1`, `held`, `run`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Window::Rolling { nanos } => write!(f, "rolling {} s", nanos / crate::time::SECOND),
+            Window::Held => f.write_str("held"),
+            Window::Run => f.write_str("run"),
+            Window::Fixed(calendar) => match calendar.unit() {
+                Unit::Seconds(seconds) => write!(f, "fixed {seconds} s"),
+                Unit::Day => write!(f, "day {}", calendar.zone()),
+                Unit::Week => write!(f, "week {}", calendar.zone()),
+                Unit::Month { start_day } => write!(f, "month {} from {start_day}", calendar.zone()),
+            },
+        }
+    }
+}
+
 /// Seconds in 30 years of 365.25 days.
 const THIRTY_YEARS: u64 = 30 * 31_557_600;
 
@@ -108,6 +126,19 @@ pub enum Mode {
     Enforce,
     /// Counts and reports, never refuses.
     Shadow,
+}
+
+impl Mode {
+    /// Both of them.
+    pub const ALL: [Mode; 2] = [Mode::Enforce, Mode::Shadow];
+
+    /// The word in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Shadow => "shadow",
+        }
+    }
 }
 
 /// What happens to a request that does not fit a limit.
@@ -122,6 +153,20 @@ pub enum OnExceed {
     Degrade,
 }
 
+impl OnExceed {
+    /// All of them.
+    pub const ALL: [OnExceed; 3] = [OnExceed::Reject, OnExceed::Queue, OnExceed::Degrade];
+
+    /// The word in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OnExceed::Reject => "reject",
+            OnExceed::Queue => "queue",
+            OnExceed::Degrade => "degrade",
+        }
+    }
+}
+
 /// How output is held on a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
@@ -134,6 +179,18 @@ pub enum Hold {
 }
 
 impl Hold {
+    /// All of them.
+    pub const ALL: [Hold; 3] = [Hold::WorstCase, Hold::P95, Hold::Adaptive];
+
+    /// The word in documents.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Hold::WorstCase => "worst_case",
+            Hold::P95 => "p95",
+            Hold::Adaptive => "adaptive",
+        }
+    }
+
     /// How output is held where the document does not say: money by the worst case, tokens by the learned length. On scopes
     /// that tenants share it is the worst case for both.
     pub fn by_default(meter: Meter) -> Hold {

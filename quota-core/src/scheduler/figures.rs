@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::drr::FlowFigures;
 use super::valve::ValveFigures;
 
@@ -88,4 +90,62 @@ pub struct Figures {
     pub to_first_token: Duration,
     /// Lanes and flows looked at to choose, since the start.
     pub visits: u64,
+}
+
+impl Figures {
+    /// All of it as JSON: times in nanoseconds, work in milli-units.
+    pub fn to_json(&self) -> Value {
+        let lanes = self.lanes.iter().map(|lane| {
+            let tenants = lane.tenants.iter().map(|tenant| {
+                json!({
+                    "tenant": tenant.tenant,
+                    "queued": tenant.flow.queued,
+                    "in_flight": tenant.flow.in_flight,
+                    "deficit": tenant.flow.deficit,
+                    "served": tenant.flow.served,
+                    "blocked": tenant.flow.blocked,
+                    "counts": tenant.counts.to_json(),
+                })
+            });
+            json!({
+                "lane": lane.lane,
+                "queued": lane.queued,
+                "deficit": lane.deficit,
+                "served": lane.served,
+                "quantum": lane.quantum,
+                "counts": lane.counts.to_json(),
+                "tenants": tenants.collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "in_flight": self.valve.in_flight,
+            "most": self.valve.most,
+            "kept": self.valve.kept,
+            "most_kept": self.valve.most_kept,
+            "pace": self.pace,
+            "staleness_ns": self.staleness.map(nanos),
+            "to_first_token_ns": nanos(self.to_first_token),
+            "lanes": lanes.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Counts {
+    fn to_json(&self) -> Value {
+        json!({
+            "turns": self.waits.iter().sum::<u64>(),
+            "waited_ns": self.waited,
+            "longest_wait_ns": self.longest_wait,
+            "put_back": self.put_back,
+            "unused": self.unused,
+            "full": self.full,
+            "overloaded": self.overloaded,
+            "timed_out": self.timed_out,
+            "left": self.left,
+        })
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,9 +1,8 @@
 //! Runs cases of kind `config`: a document is loaded, and it is valid or not, with what is said about it or what came
 //! of it.
 
-use quota_core::policy::plan::{Hold, Limit, Mode, OnExceed, Plan, Window};
-use quota_core::policy::{Policy, PolicyError};
-use quota_core::time::Unit;
+use quota_core::policy::plan::Limit;
+use quota_core::policy::{Policy, PolicyError, ScopeOf};
 use serde_json::{Value, json};
 
 pub fn run(case: &Value) -> Result<(), String> {
@@ -20,7 +19,7 @@ pub fn run(case: &Value) -> Result<(), String> {
                 equal("warnings", &json!(policy.warnings().len()), &json!(count))?;
             }
             for fact in list("limits") {
-                check(policy.plan(), &fact).map_err(|what| format!("{what}, of {fact}"))?;
+                check(&policy, &fact).map_err(|what| format!("{what}, of {fact}"))?;
             }
             Ok(())
         }
@@ -57,8 +56,18 @@ fn told(found: &[PolicyError], wanted: &[Value]) -> Result<(), String> {
 }
 
 /// A limit of the plan is as stated, or absent.
-fn check(plan: &Plan, fact: &Value) -> Result<(), String> {
-    let scope = scope(plan, fact)?;
+fn check(policy: &Policy, fact: &Value) -> Result<(), String> {
+    let text = |key: &str| fact[key].as_str();
+    let of = ScopeOf {
+        tenant: text("tenant"),
+        model: text("model"),
+        app: text("app"),
+        key: text("key"),
+        users: fact["users"] == true,
+        cost_center: text("cost_center"),
+        ..ScopeOf::default()
+    };
+    let scope = policy.limits(of).map_err(|error| error.to_string())?;
     let name = fact["limit"].as_str().unwrap_or_default();
     let limit = scope.iter().find(|limit| *limit.name == *name);
     let Some(limit) = limit else {
@@ -76,52 +85,16 @@ fn check(plan: &Plan, fact: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn scope<'p>(plan: &'p Plan, fact: &Value) -> Result<&'p [Limit], String> {
-    let text = |key: &str| fact[key].as_str();
-    if let Some(center) = text("cost_center") {
-        return plan.cost_centers.get(center).map(Vec::as_slice).ok_or("no such cost centre".into());
-    }
-    let Some(tenant) = text("tenant") else {
-        let model = text("model").map(|model| plan.models.get(model).map(|model| model.limits.as_slice()));
-        return model.unwrap_or(Some(&plan.global)).ok_or("no such model".into());
-    };
-    let tenant = plan.tenants.get(tenant).ok_or("no such tenant")?;
-    let found = match (text("model"), text("app"), text("key"), fact["users"] == true) {
-        (Some("*"), ..) => tenant.any_model.as_ref().map(|model| model.limits.as_slice()),
-        (Some(model), ..) => tenant.models.get(model).map(|model| model.limits.as_slice()),
-        (_, Some(app), ..) => tenant.apps.get(app).map(Vec::as_slice),
-        (_, _, Some(key), _) => tenant.keys.get(key).map(|key| key.limits.as_slice()),
-        (.., true) => Some(tenant.users.as_slice()),
-        _ => Some(tenant.limits.as_slice()),
-    };
-    found.ok_or("no such scope".into())
-}
-
 fn show(limit: &Limit) -> Value {
-    let window = match &limit.window {
-        Window::Rolling { nanos } => format!("rolling {} s", nanos / 1_000_000_000),
-        Window::Held => "held".into(),
-        Window::Run => "run".into(),
-        Window::Fixed(calendar) => match calendar.unit() {
-            Unit::Seconds(seconds) => format!("fixed {seconds} s"),
-            Unit::Day => format!("day {}", calendar.zone()),
-            Unit::Week => format!("week {}", calendar.zone()),
-            Unit::Month { start_day } => format!("month {} from {start_day}", calendar.zone()),
-        },
-    };
     json!({
         "meter": limit.meter.name(),
-        "window": window,
+        "window": limit.window.to_string(),
         "hard": limit.meter.show(limit.hard),
         "soft": limit.soft.map(|soft| limit.meter.show(soft)),
         "burst": limit.meter.show(limit.burst),
-        "mode": match limit.mode { Mode::Enforce => "enforce", Mode::Shadow => "shadow" },
-        "on_exceed": match limit.on_exceed {
-            OnExceed::Reject => "reject",
-            OnExceed::Queue => "queue",
-            OnExceed::Degrade => "degrade",
-        },
-        "hold": match limit.hold { Hold::WorstCase => "worst_case", Hold::P95 => "p95", Hold::Adaptive => "adaptive" },
+        "mode": limit.mode.name(),
+        "on_exceed": limit.on_exceed.name(),
+        "hold": limit.hold.name(),
         "alert_percent": limit.alert_percent,
         "overrides": limit.overrides.iter().map(|o| limit.meter.show(o.hard)).collect::<Vec<_>>(),
     })

@@ -1,7 +1,7 @@
 //! Kind `estimate`: bodies, what is read of them, and what they reserve.
 
-use quota_core::estimate::{Estimator, Standard, Tokenizer, body, image_tokens, output_ceiling};
-use quota_core::request::{Input, InvalidRequest, Kind, Part, Request};
+use quota_core::estimate::{Estimator, Standard, Tokenizer, body, images_of, output_of};
+use quota_core::request::{InvalidRequest, Request};
 use serde_json::Value;
 
 pub fn run(case: &Value) -> Result<(), String> {
@@ -13,20 +13,11 @@ pub fn run(case: &Value) -> Result<(), String> {
         (Ok(request), None) => request,
     };
     let ceiling = |name: &str| [case["ceilings"][name].as_u64()];
-    let output = match request.kind {
-        Kind::Embeddings => 0,
-        Kind::Chat => {
-            output_ceiling(request.max_output_tokens, request.choices, &ceiling("per_choice"), &ceiling("total"))
-        }
-    };
-    let images: Vec<Value> = match &request.input {
-        Input::Counted(_) => Vec::new(),
-        Input::Parts(parts) => parts.iter().filter_map(|part| price(part, &request.model)).collect(),
-    };
+    let output = output_of(&request, &ceiling("per_choice"), &ceiling("total"));
     for (name, found) in [
         ("output", Value::from(output)),
         ("choices", request.choices.into()),
-        ("images", images.into()),
+        ("images", images_of(&request).into()),
         ("model", (&*request.model).into()),
         ("stream", request.stream.into()),
         ("user", request.user.as_deref().into()),
@@ -42,13 +33,6 @@ pub fn run(case: &Value) -> Result<(), String> {
         return Err(format!("input is {reserve}, want {}", want["input"]));
     }
     Ok(())
-}
-
-fn price(part: &Part, model: &str) -> Option<Value> {
-    match part {
-        Part::Image(image) => Some(image_tokens(*image, model).into()),
-        _ => None,
-    }
 }
 
 fn read(case: &Value) -> Result<Result<Request, InvalidRequest>, String> {

@@ -1,6 +1,6 @@
 //! Prices: what a usage costs, line by line, and the worst case of a request.
 
-use quota_core::policy::price::{Ask, Per, Price, PriceClass, PriceError, Rates};
+use quota_core::policy::price::{Ask, Price};
 use quota_core::policy::price_list::PriceList;
 use quota_core::usage::{Dialect, Outcome, Usage, outcome_of};
 use serde_json::{Map, Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 /// * or neither: then `error`, or `listed: false`.
 pub fn run(case: &Value) -> Result<(), String> {
     let price = match (case.get("price"), case.get("litellm")) {
-        (Some(price), None) => build(price).map_err(|error| error.to_string()),
+        (Some(price), None) => Price::from_yaml(&price.to_string()).map_err(|wrong| wrong.errors[0].message.clone()),
         (None, Some(list)) => {
             let list = PriceList::litellm(list.as_str().ok_or("litellm")?).map_err(|error| error.to_string())?;
             let listed = list.get(case["model"].as_str().ok_or("model")?);
@@ -74,52 +74,6 @@ fn charge(price: &Price, case: &Value) -> Result<(), String> {
         })
         .collect();
     expect("lines", wanted, &Value::from(lines))
-}
-
-/// Builds a price from the keys of a policy's `price`.
-fn build(price: &Value) -> Result<Price, PriceError> {
-    let mut builder = Price::builder();
-    for (key, value) in fields(price) {
-        match key.as_str() {
-            "tiers" => {
-                for tier in value.as_array().into_iter().flatten() {
-                    rates(builder.tier(tier["above"].as_u64().unwrap())?, tier)?;
-                }
-            }
-            "service" => {
-                for (name, prices) in fields(value) {
-                    for (key, value) in fields(prices).filter(|(key, _)| *key != "tiers") {
-                        let (class, per) = class(key);
-                        builder.service(name)?.set(class, value.as_str().unwrap(), per)?;
-                    }
-                    for tier in prices["tiers"].as_array().into_iter().flatten() {
-                        rates(builder.service(name)?.tier(tier["above"].as_u64().unwrap())?, tier)?;
-                    }
-                }
-            }
-            key => {
-                let (class, per) = class(key);
-                builder.set(class, value.as_str().unwrap(), per)?;
-            }
-        }
-    }
-    builder.build()
-}
-
-fn rates(rates: &mut Rates, tier: &Value) -> Result<(), PriceError> {
-    for (key, value) in fields(tier).filter(|(key, _)| *key != "above") {
-        let (class, per) = class(key);
-        rates.set(class, value.as_str().unwrap(), per)?;
-    }
-    Ok(())
-}
-
-fn class(key: &str) -> (PriceClass, Per) {
-    PriceClass::from_key(key).unwrap_or_else(|| panic!("no class {key}"))
-}
-
-fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
-    value.as_object().into_iter().flatten()
 }
 
 fn expect(what: &str, wanted: &Value, got: &Value) -> Result<(), String> {

@@ -2,21 +2,17 @@
 //!
 //! Headers must be exactly those stated; a body must hold at least the members stated.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use quota_core::reason::Reason;
-use quota_core::refusal::{Balance, Fits, Refusal, Shortage, Wait};
+use quota_core::refusal::{Balance, Refusal};
 use quota_core::respond::{Headers, Response, anthropic, headers, openai};
 use quota_core::time::parse_instant;
-use quota_core::units::Meter;
+use serde::Deserialize;
 use serde_json::Value;
 
 pub fn run(case: &Value) -> Result<(), String> {
     if let Some(balances) = case["balances"].as_array() {
         return run_balances(case, balances);
     }
-    let refusal = refusal(&case["refusal"])?;
+    let refusal = Refusal::deserialize(&case["refusal"]).map_err(|error| error.to_string())?;
     check("openai", &openai::response(&refusal), &case["openai"])?;
     check("anthropic", &anthropic::response(&refusal), &case["anthropic"])?;
     frame("openai", &openai::stream_error(&refusal), "data: ", &openai::response(&refusal).body)?;
@@ -25,7 +21,8 @@ pub fn run(case: &Value) -> Result<(), String> {
 
 fn run_balances(case: &Value, balances: &[Value]) -> Result<(), String> {
     let now = parse_instant(text(case, "now")?).map_err(|e| e.to_string())?;
-    let balances = balances.iter().map(balance).collect::<Result<Vec<_>, _>>()?;
+    let balances =
+        balances.iter().map(Balance::deserialize).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
     same_headers("openai", &headers::openai(&balances), &case["openai"])?;
     same_headers("anthropic", &headers::anthropic(&balances, now), &case["anthropic"])?;
     same_headers("ietf", &headers::ietf(&balances), &case["ietf"])
@@ -81,77 +78,6 @@ fn holds(at: &str, found: &Value, want: &Value) -> Result<(), String> {
     }
 }
 
-fn refusal(value: &Value) -> Result<Refusal, String> {
-    let code = text(value, "reason")?;
-    let reason = Reason::ALL.iter().find(|reason| reason.code() == code).ok_or(format!("no reason {code}"))?;
-    let fits = &value["fits"];
-    Ok(Refusal {
-        reason: *reason,
-        tenant: text(value, "tenant")?.into(),
-        model: text(value, "model")?.into(),
-        request_id: value["request_id"].as_str().map(Arc::from),
-        wait: wait(&value["wait"])?,
-        shortages: list(value, "shortages").map(shortage).collect::<Result<_, _>>()?,
-        fits: Fits {
-            max_output_tokens: fits["max_output_tokens"].as_u64(),
-            models: list(fits, "models").filter_map(Value::as_str).map(Arc::from).collect(),
-        },
-        detail: value["detail"].as_str().map(str::to_owned),
-        receipt: None,
-    })
-}
-
-fn shortage(value: &Value) -> Result<Shortage, String> {
-    Ok(Shortage {
-        scope: text(value, "scope")?.into(),
-        limit: text(value, "limit")?.into(),
-        shared: value["shared"] == true,
-        meter: meter(value)?,
-        hard: number(value, "hard")?,
-        used: number(value, "used")?,
-        asked: number(value, "asked")?,
-        wait: wait(&value["wait"])?,
-    })
-}
-
-fn balance(value: &Value) -> Result<Balance, String> {
-    Ok(Balance {
-        scope: text(value, "scope")?.into(),
-        limit: text(value, "limit")?.into(),
-        meter: meter(value)?,
-        hard: number(value, "hard")?,
-        soft: None,
-        used: number(value, "used")?,
-        remaining: number(value, "remaining")?,
-        resets_in: value["resets_in_ns"].as_u64().map(Duration::from_nanos),
-        rolling: value["rolling"] == true,
-        window: value["window_ns"].as_u64(),
-    })
-}
-
-/// `"never"`, `"unknown"`, or nanoseconds.
-fn wait(value: &Value) -> Result<Wait, String> {
-    match (value.as_str(), value.as_u64()) {
-        (Some("never"), _) => Ok(Wait::Never),
-        (Some("unknown"), _) => Ok(Wait::Unknown),
-        (_, Some(nanos)) => Ok(Wait::After(Duration::from_nanos(nanos))),
-        _ => Err(format!("no wait: {value}")),
-    }
-}
-
-fn meter(value: &Value) -> Result<Meter, String> {
-    let name = text(value, "meter")?;
-    Meter::ALL.into_iter().find(|meter| meter.name() == name).ok_or(format!("no meter {name}"))
-}
-
 fn text<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
     value[key].as_str().ok_or(format!("no text `{key}` in {value}"))
-}
-
-fn number(value: &Value, key: &str) -> Result<u64, String> {
-    value[key].as_u64().ok_or(format!("no number `{key}` in {value}"))
-}
-
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value[key].as_array().into_iter().flatten()
 }

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakSet
 
 if TYPE_CHECKING:
-    from ._native import Decision, Gate, Keeper, Lease, Principal, Request
+    from ._native import Decision, Gate, Keeper, Lease, Place, Principal, Request, Turn
 
-__all__ = ["Acquiring", "keepers"]
+__all__ = ["Acquiring", "keepers", "turn_in_thread", "turn_of"]
 
 #: Threads that are to be stopped before the interpreter goes down.
 keepers: WeakSet[Keeper] = WeakSet()
@@ -33,6 +33,64 @@ def _stop_keepers() -> None:
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+async def _due(place: Decision | Place) -> None:
+    """Ends when looking again may bring something."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[None] = loop.create_future()
+    if not place._wake_by(loop.call_soon_threadsafe, _set, future):
+        await future
+
+
+def _refuse_in_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError("this would stop the event loop of this thread: use `await` or `async with`")
+
+
+def _until(timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+
+
+def _sleep(place: Decision | Place, until: float | None, timeout_ms: int | None) -> None:
+    left = None if until is None else max(0, math.ceil((until - time.monotonic()) * 1000))
+    if not place._sleep(left):
+        raise TimeoutError(f"no turn within {timeout_ms} ms")
+
+
+async def turn_of(place: Place) -> Turn:
+    """Waits for the turn of a place in a scheduler's queue."""
+    try:
+        while (turn := _turn(place)) is None:
+            await _due(place)
+    except BaseException:
+        place.leave()
+        raise
+    return turn
+
+
+def turn_in_thread(place: Place, timeout_ms: int | None) -> Turn:
+    """As `turn_of`, in a thread."""
+    _refuse_in_loop()
+    until = _until(timeout_ms)
+    try:
+        while (turn := _turn(place)) is None:
+            _sleep(place, until, timeout_ms)
+    except BaseException:
+        place.leave()
+        raise
+    return turn
+
+
+def _turn(place: Place) -> Turn | None:
+    due = place.is_due
+    turn = place.try_turn()
+    if turn is None and due:
+        raise RuntimeError("the place is used up: its turn was given, or it was left")
+    return turn
 
 
 class Acquiring(Coroutine[Any, Any, "Lease"]):
@@ -65,10 +123,7 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
         decision = self._first()
         try:
             while decision.action == "queue":
-                loop = asyncio.get_running_loop()
-                future: asyncio.Future[None] = loop.create_future()
-                if not decision._wake_by(loop.call_soon_threadsafe, _set, future):
-                    await future
+                await _due(decision)
                 decision = decision.again()
         except BaseException:
             decision.leave()
@@ -77,19 +132,12 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
 
     def result(self, timeout_ms: int | None = None) -> Lease:
         """Waits in this thread, which lets others run meanwhile. Raises `TimeoutError`, with its place given up."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            raise RuntimeError("this would stop the event loop of this thread: use `await` or `async with`")
-        until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+        _refuse_in_loop()
+        until = _until(timeout_ms)
         decision = self._first()
         try:
             while decision.action == "queue":
-                left = None if until is None else max(0, math.ceil((until - time.monotonic()) * 1000))
-                if not decision._sleep(left):
-                    raise TimeoutError(f"no turn within {timeout_ms} ms")
+                _sleep(decision, until, timeout_ms)
                 decision = decision.again()
         except BaseException:
             decision.leave()

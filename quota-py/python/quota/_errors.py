@@ -33,9 +33,20 @@ class QuotaError(Exception):
         self.code = code
         self.is_retryable = is_retryable
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made again from its message alone, but these have more that is needed.
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[QuotaError], args: tuple[Any, ...], fields: dict[str, Any]) -> QuotaError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
 
 class InputError(QuotaError, ValueError):
-    """What was given can't be read: no JSON (`json_invalid`), nested too deep (`too_deep`), no price list."""
+    """What was given can't be read: no JSON (`json_invalid`), nested too deep (`too_deep`), no price list
+    (`price_list_invalid`), no refusal or balance (`data_invalid`)."""
 
 
 class PolicyError(InputError):

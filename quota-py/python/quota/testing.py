@@ -1,12 +1,12 @@
-"""For tests of what uses a gate: a clock that stands still until it is moved, and a check of the journal."""
+"""For tests of what uses a gate: a clock that stands still until it is moved, a pool without a GPU, and a check of the journal."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ._native import Gate, ManualClock, _replay
+from ._native import Gate, ManualClock, SimulatedEvent, SimulatedPool, _replay
 
-__all__ = ["ManualClock", "Replay", "replay"]
+__all__ = ["ManualClock", "Replay", "SimulatedEvent", "SimulatedPool", "replay"]
 
 
 class Replay(NamedTuple):
