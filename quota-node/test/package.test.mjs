@@ -13,6 +13,9 @@ const require = createRequire(import.meta.url)
 const here = dirname(fileURLToPath(import.meta.url))
 const home = dirname(require.resolve('quota-node/package.json'))
 
+/** What a worker's program, which has no file, finds the package by. */
+const workerData = { required: require.resolve('quota-node'), imported: import.meta.resolve('quota-node') }
+
 /** Runs a program of its own, which ends by itself or is ended. */
 function run(program, { type = 'module', args = [] } = {}) {
   const all = [...args, `--input-type=${type}`, '--eval', program]
@@ -113,8 +116,8 @@ setTimeout(() => process.exit(0), 20)`)
 
 test('each worker thread has gates of its own', async () => {
   const program = `
-const { parentPort } = require('node:worker_threads')
-import('quota-node').then(async ({ FixedPool, Gate, Policy, Principal, Request, QuotaError }) => {
+const { parentPort, workerData } = require('node:worker_threads')
+import(workerData.imported).then(async ({ FixedPool, Gate, Policy, Principal, Request, QuotaError }) => {
   const policy = Policy.fromYaml('{models: {m: {pool: p}}, tenants: {acme: {rpm: 60, models: [m]}}}')
   const gate = new Gate(policy, { pools: { p: new FixedPool({ replicas: 1, maxRunning: 1 }) }, journal: { push() {} } })
   const [who, request] = [new Principal({ tenant: 'acme' }), new Request({ model: 'm', inputTokens: 1 })]
@@ -128,7 +131,7 @@ import('quota-node').then(async ({ FixedPool, Gate, Policy, Principal, Request, 
   gate.acquire(who, request)
   parentPort.postMessage([gate.balances(who)[0].used, refused])
 })`
-  const workers = Array.from({ length: 4 }, () => new Worker(program, { eval: true }))
+  const workers = Array.from({ length: 4 }, () => new Worker(program, { eval: true, workerData }))
   const answers = workers.map(
     (worker) =>
       new Promise((resolve, reject) => {
@@ -143,12 +146,12 @@ import('quota-node').then(async ({ FixedPool, Gate, Policy, Principal, Request, 
 
 test('what a worker throws away on its way out is no harm', async () => {
   const program = `
-const { Gate, Policy, Principal, Request } = require('quota-node')
+const { Gate, Policy, Principal, Request } = require(require('node:worker_threads').workerData.required)
 const gate = new Gate(Policy.fromYaml('tenants: {acme: {rpm: 1000000, models: [m]}}'), { journal: { push() {} } })
 const [who, request] = [new Principal({ tenant: 'acme' }), new Request({ model: 'm', inputTokens: 1 })]
 globalThis.kept = Array.from({ length: 1000 }, () => gate.admit(who, request).lease)`
   for (let time = 0; time < 3; time++) {
-    const worker = new Worker(program, { eval: true })
+    const worker = new Worker(program, { eval: true, workerData })
     const code = await new Promise((resolve, reject) => worker.once('exit', resolve).once('error', reject))
     assert.equal(code, 0)
   }
