@@ -1,0 +1,1 @@
+export { ManualClock, SimulatedPool, replay } from './testing.cjs'

@@ -1,0 +1,42 @@
+//! The host: what `lib/` hands over when the addon is loaded, once for each thread that loads it.
+//!
+//! Invariant: nothing of one thread of JavaScript is reachable from another's.
+
+use napi::bindgen_prelude::{FnArgs, Function, FunctionRef, Unknown};
+use napi::{Env, Error, Result, Status};
+use napi_derive::napi;
+
+use crate::refusal::Refusal;
+
+/// `(class, message, fields as JSON, refusal) => error`.
+type MakeError = FnArgs<(&'static str, String, String, Option<Refusal>)>;
+
+struct Host {
+    error: FunctionRef<MakeError, Unknown<'static>>,
+}
+
+/// Called by `lib/` before anything else.
+#[napi(js_name = "_setup")]
+pub fn setup(env: Env, error: Function<'_, MakeError, Unknown<'static>>) -> Result<()> {
+    env.set_instance_data(Host { error: error.create_ref()? }, (), |_| {})
+}
+
+fn host(env: &Env) -> Result<&'static Host> {
+    let host = env.get_instance_data::<Host>()?;
+    host.map(|host| &*host).ok_or_else(|| Error::new(Status::GenericFailure, "the addon is loaded by `lib/` alone"))
+}
+
+/// An error of one of the classes of `lib/errors.cjs`.
+pub fn error(
+    env: &Env,
+    class: &'static str,
+    message: String,
+    fields: &serde_json::Value,
+    refusal: Option<Refusal>,
+) -> Error {
+    let made = || host(env)?.error.borrow_back(env)?.call((class, message, fields.to_string(), refusal).into());
+    match made() {
+        Ok(error) => error.into(),
+        Err(error) => error,
+    }
+}
