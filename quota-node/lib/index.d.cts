@@ -15,7 +15,8 @@ type Document = string | Uint8Array | object
 
 export type Action = 'allow' | 'degrade' | 'queue' | 'reject'
 export type Cause = 'dropped' | 'expired' | 'no_usage' | 'upstream_failed'
-export type Manner = 'openai' | 'anthropic'
+export type Manner = 'openai' | 'anthropic' | 'gemini'
+export type HeaderManner = 'openai' | 'anthropic' | 'ietf'
 export type Meter =
   | 'requests'
   | 'input_tokens'
@@ -640,7 +641,7 @@ export class Balance {
 /** Balances as rate-limit headers. Anthropic's resets are instants: `at` is the present, the system's if left out. */
 export function balanceHeaders(
   balances: Balance[],
-  manner?: Manner | 'ietf',
+  manner?: HeaderManner,
   options?: { at?: string },
 ): Record<string, string>
 
@@ -755,6 +756,8 @@ export class Lease implements Disposable, AsyncDisposable {
   readonly principal: Principal
   /** The model to run on. */
   readonly model: string
+  /** The model to name to the upstream: the policy's `upstream` of it, else its own name. */
+  readonly upstreamModel: string
   /** The lane to run in. */
   readonly lane: string
   /** The largest output over all choices that was agreed: what to tell the upstream. */
@@ -769,6 +772,10 @@ export class Lease implements Disposable, AsyncDisposable {
   readonly degradation: Degradation | null
   /** Whether another request under the same id has this lease already: its holder runs it. */
   readonly isRepeat: boolean
+  /** Whether it has not ended. */
+  readonly isOpen: boolean
+  /** How long it lives without a heartbeat. */
+  readonly ttlMs: number
   /** The place of its lane among the policy's, 0 the first. */
   readonly rank: number
   /** How long it waited for its turn. */
@@ -817,6 +824,9 @@ export class Stream implements Disposable, AsyncDisposable {
   /** Sends the heartbeat and raises the hold, where either is due. Throws `Refused` where the answer has to end here. */
   keep(): void
   readonly outputSoFar: number
+  /** Whether it said that it is at its end (`[DONE]`, `message_stop`, the last event of a response), or is finished. Streams of
+   *  other dialects end with their bytes. */
+  readonly isDone: boolean
   /** Ends the stream, also one that broke off, and settles by the provider's own figures, or leaves the lease unresolved
    *  with what is known. The second time it gives the first receipt. What was held back is in `tail`. */
   finish(): Receipt
@@ -1004,7 +1014,7 @@ export class Gate {
   /** What is frozen, with the reason. */
   frozen(): { target: string; reason: string }[]
   /** A principal's limits as rate-limit headers. */
-  headers(who: Principal, manner?: Manner | 'ietf'): Record<string, string>
+  headers(who: Principal, manner?: HeaderManner): Record<string, string>
   /** States how full a pool is, in percent, for steps of degrading; `false` for a pool that the policy does not name. */
   setPressure(pool: string, percent: Count): boolean
   /** How full a pool is, in percent. */

@@ -48,6 +48,10 @@ class Lease {
     return native._leaseModel(this.#number)
   }
 
+  get upstreamModel() {
+    return native._leaseUpstreamModel(this.#number)
+  }
+
   get lane() {
     return native._leaseLane(this.#number)
   }
@@ -74,6 +78,14 @@ class Lease {
 
   get isRepeat() {
     return native._leaseIsRepeat(this.#number)
+  }
+
+  get isOpen() {
+    return native._leaseIsOpen(this.#number)
+  }
+
+  get ttlMs() {
+    return native._leaseTtlMs(this.#number)
   }
 
   get rank() {
@@ -254,6 +266,10 @@ class Stream {
 
   get outputSoFar() {
     return native._streamOutputSoFar(this.#number)
+  }
+
+  get isDone() {
+    return native._streamIsDone(this.#number)
   }
 
   finish() {

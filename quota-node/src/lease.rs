@@ -245,6 +245,21 @@ pub fn soft_passed(env: Env, lease: u32) -> Result<Vec<Vec<String>>> {
     look(&env, lease, |lease| lease.soft_passed().map(pair).collect())
 }
 
+#[napi(js_name = "_leaseUpstreamModel")]
+pub fn upstream_model(env: Env, lease: u32) -> Result<String> {
+    look(&env, lease, |lease| lease.upstream_model().to_string())
+}
+
+#[napi(js_name = "_leaseTtlMs")]
+pub fn ttl_ms(env: Env, lease: u32) -> Result<f64> {
+    look(&env, lease, |lease| millis(lease.ttl().as_nanos()))
+}
+
+#[napi(js_name = "_leaseIsOpen")]
+pub fn is_open(env: Env, lease: u32) -> Result<bool> {
+    look(&env, lease, core::Lease::is_open)
+}
+
 // What is done with it.
 
 #[napi(js_name = "_leaseSent")]
@@ -366,6 +381,11 @@ pub fn keep(env: Env, lease: u32) -> Result<()> {
 #[napi(js_name = "_streamOutputSoFar")]
 pub fn output_so_far(env: Env, lease: u32) -> Result<f64> {
     held(&env, lease)?.meter(&env, |meter| number(meter.output_so_far()))
+}
+
+#[napi(js_name = "_streamIsDone")]
+pub fn is_done(env: Env, lease: u32) -> Result<bool> {
+    held(&env, lease)?.meter(&env, |meter| meter.is_done())
 }
 
 /// Ends the stream; the bytes that go on to the asker.
