@@ -142,7 +142,7 @@ impl<T> OnceBox<T> {
 #[cfg(quota_loom)]
 pub(crate) struct OnceBox<T> {
     set: AtomicU32,
-    value: std::sync::OnceLock<T>,
+    value: std::sync::OnceLock<Box<T>>,
 }
 
 #[cfg(quota_loom)]
@@ -153,13 +153,13 @@ impl<T> OnceBox<T> {
 
     pub(crate) fn get(&self) -> Option<&T> {
         // ORDERING: acquire pairs with the release in `set`.
-        if self.set.load(Ordering::Acquire) == 0 { None } else { self.value.get() }
+        if self.set.load(Ordering::Acquire) == 0 { None } else { self.value.get().map(|value| &**value) }
     }
 
     pub(crate) fn set(&self, value: Box<T>) -> bool {
         // ORDERING: release and acquire, as in `get`; of two that set, the second sees what the first did.
         let first = self.set.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        first && self.value.set(*value).is_ok()
+        first && self.value.set(value).is_ok()
     }
 }
 
