@@ -104,8 +104,13 @@ impl<T> TryCell<T> {
     pub(crate) fn try_load(&self) -> Option<Arc<T>> {
         let there = self.0.try_read();
         #[cfg(quota_loom)]
-        let there = there.ok();
-        there?.clone()
+        let there = there.ok()?;
+        // Lets another thread come while this one looks.
+        #[cfg(quota_loom)]
+        loom::thread::yield_now();
+        #[cfg(not(quota_loom))]
+        let there = there?;
+        there.clone()
     }
 
     /// Puts `new` in place and gives what was there; `None`, and nothing is done, if somebody is looking.

@@ -385,7 +385,7 @@ fn loom_lease_takes_one_first_step() {
             thread::spawn(move || {
                 let record = claim.now();
                 let more = record.raised(&[]);
-                record.step(more).is_ok()
+                *record.state() == State::Held && record.step(more).is_ok()
             })
         };
         let ended = loop {
