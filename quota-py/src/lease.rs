@@ -1,6 +1,5 @@
 //! The lease, the meter of a stream that it may pay for, and the receipt of its ending.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;

