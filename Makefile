@@ -1,4 +1,4 @@
-.PHONY: test test-real fairness ci
+.PHONY: test test-real bench counts speed fairness ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -7,6 +7,16 @@ test:
 # The gateway in front of a real model on the CPU; fetches about 190 MB into ignored folders.
 test-real:
 	@bash .ci/test-real
+
+# Admit + settle against its targets: instructions and allocations, then times and memory; some two minutes once built.
+bench: counts speed
+
+# Instructions (by valgrind) and allocations of a pair; they don't vary with what else the machine does.
+counts:
+	@cargo run --release -q -p benches --bin counts
+
+speed:
+	@cargo run --release -q -p benches --bin speed
 
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:

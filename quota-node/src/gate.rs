@@ -167,13 +167,13 @@ pub struct Unresolved {
 
 impl Unresolved {
     fn of(record: &Record) -> Option<Unresolved> {
-        let State::Unresolved(unresolved) = &record.state else { return None };
+        let State::Unresolved(unresolved) = record.state() else { return None };
         let terms = &record.claim.terms;
         Some(Unresolved {
             lease_id: record.claim.id.to_string(),
             request_id: terms.request_id.as_deref().map(ToOwned::to_owned),
-            tenant: terms.principal.tenant().to_owned(),
-            model: terms.model.to_string(),
+            tenant: terms.deal.principal.tenant().to_owned(),
+            model: terms.deal.model.to_string(),
             cause: unresolved.cause.name(),
             seen: unresolved.seen.as_ref().map(|seen| Usage((**seen).clone())),
             held: Amounts::of(&record.held_amounts()),

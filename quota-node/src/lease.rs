@@ -124,7 +124,7 @@ impl Lease {
     /// Who asked.
     #[napi(getter)]
     pub fn principal(&self) -> Principal {
-        self.0.with(|lease| Principal(lease.claim().terms.principal.clone()))
+        self.0.with(|lease| Principal(lease.claim().terms.deal.principal.clone()))
     }
 
     /// The model to run on.

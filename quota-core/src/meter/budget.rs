@@ -26,19 +26,23 @@ impl Budget {
         self.hard
     }
 
+    #[inline]
     fn largest(&self) -> u64 {
         (1 << self.amount_bits) - 1
     }
 
+    #[inline]
     fn pack(&self, number: u64, amount: u64) -> u64 {
         number << self.amount_bits | amount.min(self.largest())
     }
 
+    #[inline]
     fn wrap(&self, number: u32) -> u64 {
         (number as u64) & (u64::MAX >> self.amount_bits)
     }
 
     /// The period number and the amount that count at this moment: those of the word, unless its period is past.
+    #[inline]
     fn current(&self, word: u64, number: u32) -> (u64, u64) {
         let (stored, amount) = (word >> self.amount_bits, word & self.largest());
         let number = self.wrap(number);
@@ -53,6 +57,7 @@ impl Budget {
         if ahead != 0 && ahead < 1 << (width - 1) { (number, 0) } else { (stored, amount) }
     }
 
+    #[inline]
     pub(super) fn take(&self, word: u64, n: u64, at: &At) -> Result<Taken, Wait> {
         let (number, used) = self.current(word, at.period.number);
         match used.checked_add(n) {
@@ -70,6 +75,7 @@ impl Budget {
     }
 
     /// Changes nothing once the period of the hold is over: a new period neither gains nor loses by an old one.
+    #[inline]
     pub(super) fn correct(&self, word: u64, mark: u64, held: u64, used: u64) -> u64 {
         let (stored, amount) = (word >> self.amount_bits, word & self.largest());
         if stored != mark {

@@ -29,6 +29,7 @@ impl Gauge {
         self.hard
     }
 
+    #[inline]
     pub(super) fn take(&self, word: u64, n: u64) -> Result<Taken, Wait> {
         match word.checked_add(n) {
             _ if n == 0 => Ok(Taken { word, mark: 0 }),
@@ -42,6 +43,7 @@ impl Gauge {
         Taken { word: word.saturating_add(n), mark: 0 }
     }
 
+    #[inline]
     pub(super) fn correct(&self, word: u64, held: u64, used: u64) -> u64 {
         word.saturating_sub(held).saturating_add(used)
     }

@@ -94,6 +94,7 @@ impl Rule {
     ///
     /// # Errors
     /// How long until it would fit. The word is then unchanged.
+    #[inline]
     pub fn take(&self, word: u64, amount: u64, at: &At) -> Result<Taken, Wait> {
         match self {
             Rule::Rate(rate) => rate.take(word, amount, at.now.mono),
@@ -116,6 +117,7 @@ impl Rule {
     /// Replaces a held amount by the amount used: gives the rest back, or charges the overrun as debt.
     ///
     /// A correction lands in the window in which the hold was taken, and in no other.
+    #[inline]
     pub fn correct(&self, word: u64, mark: u64, held: u64, used: u64, at: &At) -> u64 {
         match self {
             Rule::Rate(rate) => rate.correct(word, mark, held, used, at.now.mono),

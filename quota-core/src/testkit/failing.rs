@@ -177,7 +177,7 @@ impl<S: Store> Store for Failing<S> {
     fn find<'a, T: Send + 'a>(
         &'a self,
         name: Name,
-        then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Option<Record>) -> T + Send + 'a,
     ) -> S::Answer<'a, T> {
         match self.next() {
             Fault::None => self.store.find(name, then),
@@ -188,7 +188,7 @@ impl<S: Store> Store for Failing<S> {
     fn open<'a, T: Send + 'a>(
         &'a self,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> S::Answer<'a, T> {
         match self.next() {
             Fault::None => self.store.open(at_most, then),
@@ -200,7 +200,7 @@ impl<S: Store> Store for Failing<S> {
         &'a self,
         now: Now,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> S::Answer<'a, T> {
         match self.next() {
             Fault::None => self.store.sweep(now, at_most, then),

@@ -186,18 +186,14 @@ impl Store for Yielding {
         self.trip(move |memory| memory.read(lineup, then))
     }
 
-    fn find<'a, T: Send + 'a>(
-        &'a self,
-        name: Name,
-        then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a,
-    ) -> Trip<'a, T> {
+    fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Record>) -> T + Send + 'a) -> Trip<'a, T> {
         self.trip(move |memory| memory.find(name, then))
     }
 
     fn open<'a, T: Send + 'a>(
         &'a self,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> Trip<'a, T> {
         self.trip(move |memory| memory.open(at_most, then))
     }
@@ -206,7 +202,7 @@ impl Store for Yielding {
         &'a self,
         now: Now,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> Trip<'a, T> {
         self.trip(move |memory| memory.sweep(now, at_most, then))
     }

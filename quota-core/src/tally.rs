@@ -1,16 +1,15 @@
 //! Tallies: what the gate has seen, counted for metrics and for what it learns.
 //!
-//! Floor 3. Invariant: counting never waits, and no figure here decides about a limit; only the learned output lengths and the
+//! Floor 2. Invariant: counting never waits, and no figure here decides about a limit; only the learned output lengths and the
 //! learned factor of the input are read by admissions.
 
 use crossbeam::utils::CachePadded;
 
 use crate::estimate::history::{self, BUCKETS};
 use crate::estimate::{InputEstimate, calibration};
-use crate::lease::{Record, State};
 use crate::reason::Reason;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, thread_hint};
-use crate::units::{MAX_AMOUNT, Meter};
+use crate::sync::{AtomicU32, AtomicU64, OnceBox, Ordering, thread_hint};
+use crate::units::MAX_AMOUNT;
 
 /// Counters are kept in so many copies, so that threads seldom meet on one.
 const STRIPES: usize = 8;
@@ -112,15 +111,16 @@ impl Counter {
 struct Stripe {
     /// One a counter. Raised by the threads of the stripe, read by whoever sums up.
     counters: [AtomicU64; Counter::ALL.len()],
-    /// One a reason.
-    reasons: [AtomicU64; Reason::ALL.len()],
 }
 
 /// Counters of one tenant and model, and the output lengths learned from them.
 pub struct Tally {
-    stripes: Box<[CachePadded<Stripe>]>,
-    /// Output tokens a choice, by bucket. Raised by settlements, halved by the one that finds them full.
-    outputs: Box<[AtomicU32; BUCKETS]>,
+    /// Made when a thread first counts: most tenants are served by few.
+    stripes: [OnceBox<CachePadded<Stripe>>; STRIPES],
+    /// One a reason; made by the first refusal.
+    reasons: OnceBox<[AtomicU64; Reason::ALL.len()]>,
+    /// Output tokens a choice, by bucket. Raised by settlements, halved by the one that finds them full. Made by the first.
+    outputs: OnceBox<[AtomicU32; BUCKETS]>,
     /// Settlements recorded in `outputs` since it was made.
     learned: AtomicU64,
     /// The 95th percentile plus one; 0 while too little is known. Written by settlements, read by admissions.
@@ -134,15 +134,10 @@ pub struct Tally {
 
 impl Default for Tally {
     fn default() -> Tally {
-        let zeros = || {
-            CachePadded::new(Stripe {
-                counters: std::array::from_fn(|_| AtomicU64::new(0)),
-                reasons: std::array::from_fn(|_| AtomicU64::new(0)),
-            })
-        };
         Tally {
-            stripes: (0..STRIPES).map(|_| zeros()).collect(),
-            outputs: Box::new(std::array::from_fn(|_| AtomicU32::new(0))),
+            stripes: std::array::from_fn(|_| OnceBox::empty()),
+            reasons: OnceBox::empty(),
+            outputs: OnceBox::empty(),
             learned: AtomicU64::new(0),
             p95: AtomicU64::new(0),
             mean: AtomicU64::new(0),
@@ -151,32 +146,40 @@ impl Default for Tally {
     }
 }
 
+impl std::fmt::Debug for Tally {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tally")
+    }
+}
+
 impl Tally {
     fn stripe(&self) -> &Stripe {
-        &self.stripes[thread_hint() % STRIPES]
+        self.stripes[thread_hint() % STRIPES]
+            .get_or_make(|| CachePadded::new(Stripe { counters: std::array::from_fn(|_| AtomicU64::new(0)) }))
     }
 
-    pub(super) fn add(&self, counter: Counter, amount: u64) {
+    pub(crate) fn add(&self, counter: Counter, amount: u64) {
         // ORDERING: relaxed; each counter is a figure by itself, and readers sum what they see.
         self.stripe().counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
     }
 
-    pub(super) fn refused(&self, reason: Reason) {
+    pub(crate) fn refused(&self, reason: Reason) {
         // ORDERING: relaxed, as in `add`.
-        self.stripe().reasons[reason as usize].fetch_add(1, Ordering::Relaxed);
+        self.reasons.get_or_make(|| std::array::from_fn(|_| AtomicU64::new(0)))[reason as usize]
+            .fetch_add(1, Ordering::Relaxed);
     }
 
     /// A counter's sum.
     pub fn get(&self, counter: Counter) -> u64 {
         // ORDERING: relaxed, as in `add`.
         let one = |stripe: &CachePadded<Stripe>| stripe.counters[counter as usize].load(Ordering::Relaxed);
-        self.stripes.iter().map(one).fold(0, u64::wrapping_add)
+        self.stripes.iter().filter_map(OnceBox::get).map(one).fold(0, u64::wrapping_add)
     }
 
     /// How often a request was refused or told to wait for this reason.
     pub fn reason(&self, reason: Reason) -> u64 {
         // ORDERING: relaxed, as in `add`.
-        self.stripes.iter().map(|stripe| stripe.reasons[reason as usize].load(Ordering::Relaxed)).sum()
+        self.reasons.get().map_or(0, |reasons| reasons[reason as usize].load(Ordering::Relaxed))
     }
 
     /// The learned 95th percentile of the output of one choice; `None` while too little is known.
@@ -200,22 +203,23 @@ impl Tally {
     }
 
     /// A guess of the input, corrected by what was learned.
-    pub(super) fn calibrate(&self, guess: InputEstimate) -> InputEstimate {
+    pub(crate) fn calibrate(&self, guess: InputEstimate) -> InputEstimate {
         // ORDERING: relaxed, as in `input_factor`.
         calibration::apply(guess, self.factor.load(Ordering::Relaxed))
     }
 
-    fn learn_input(&self, guess: u64, real: u64) {
+    pub(crate) fn learn_input(&self, guess: u64, real: u64) {
         // ORDERING: relaxed; a request that is lost because another thread stores at the same moment changes a mean over
         // many by as little as either.
         let factor = self.factor.load(Ordering::Relaxed);
         self.factor.store(calibration::learn(factor, guess, real), Ordering::Relaxed);
     }
 
-    fn learn(&self, output: u64) {
+    pub(crate) fn learn(&self, output: u64) {
         // ORDERING: relaxed throughout; the histogram is a statistic, and a count that is lost while another thread
         // halves the buckets changes it by less than its own error.
-        self.outputs[history::bucket_of(output)].fetch_add(1, Ordering::Relaxed);
+        let outputs = self.outputs.get_or_make(|| std::array::from_fn(|_| AtomicU32::new(0)));
+        outputs[history::bucket_of(output)].fetch_add(1, Ordering::Relaxed);
         let new = output.min(MAX_AMOUNT) << 8;
         // ORDERING: relaxed, as above.
         let mean = self.mean.load(Ordering::Relaxed).checked_sub(1).map_or(new, |mean| mean - mean / 10 + new / 10);
@@ -226,7 +230,7 @@ impl Tally {
         if !learned.is_multiple_of(RELEARN_EVERY) {
             return;
         }
-        let mut buckets: [u32; BUCKETS] = std::array::from_fn(|i| self.outputs[i].load(Ordering::Relaxed));
+        let mut buckets: [u32; BUCKETS] = std::array::from_fn(|i| outputs[i].load(Ordering::Relaxed));
         let total: u64 = buckets.iter().map(|count| *count as u64).sum();
         if let Some(p95) = history::p95(&buckets) {
             // ORDERING: relaxed, as above.
@@ -234,46 +238,9 @@ impl Tally {
         }
         if total >= history::HALVE_AT {
             history::halve(&mut buckets);
-            for (bucket, count) in self.outputs.iter().zip(buckets) {
+            for (bucket, count) in outputs.iter().zip(buckets) {
                 // ORDERING: relaxed, as above.
                 bucket.store(count, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Counts the ending of a lease.
-    pub(super) fn ended(&self, record: &Record) {
-        let terms = &record.claim.terms;
-        match &record.state {
-            State::Held => {}
-            State::Unresolved(_) => self.add(Counter::Unresolved, 1),
-            State::Cancelled(_) => self.add(Counter::Cancelled, 1),
-            State::Settled(settled) => {
-                if settled.late {
-                    self.add(Counter::Resolved, 1);
-                }
-                self.add(Counter::InputTokens, settled.amounts.get(Meter::Input));
-                self.add(Counter::OutputTokens, settled.amounts.get(Meter::Output));
-                self.add(Counter::Money, settled.amounts.get(Meter::Money));
-                let held = terms.worst_cost.to_usd().units();
-                self.add(Counter::MoneyOverrun, settled.amounts.get(Meter::Money).saturating_sub(held));
-                let Some(usage) = settled.usage.as_ref().filter(|usage| usage.requests > 0) else { return };
-                self.add(Counter::Settled, 1);
-                self.add(Counter::Unpriced, record.is_unpriced() as u64);
-                self.add(Counter::GuessedPrice, terms.price_is_guess as u64);
-                // An embedding has no output, which says nothing of how long answers are.
-                if terms.output_ceiling > 0 {
-                    self.learn(usage.output_total() / terms.choices.max(1));
-                }
-                if !usage.input_missing {
-                    let (guess, real) = (terms.input.expected, usage.input_total());
-                    self.add(Counter::EstimatedInput, guess);
-                    self.add(Counter::MeasuredInput, real);
-                    self.add(Counter::EstimateError, guess.abs_diff(real));
-                    if !terms.input.exact {
-                        self.learn_input(terms.input_guess, real / usage.requests);
-                    }
-                }
             }
         }
     }
