@@ -9,9 +9,11 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quota_core::testkit::simulation::{Load, Setup, Summary, Trace, run};
+use quota_core::time::{Clock, SystemClock};
 
 /// The arguments.
 struct Args {
@@ -62,9 +64,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let stopwatch = args.cost.then(|| Arc::new(SystemClock::new()) as Arc<dyn Clock>);
     let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
     for seed in args.first..args.first + args.seeds {
-        let setup = Setup { seed, requests: args.requests, timed: args.cost };
+        let setup = Setup { seed, requests: args.requests, stopwatch: stopwatch.clone() };
         let (mut trace, start) = (Trace::default(), Instant::now());
         // A panic of the gate is a finding like any other; its message is on stderr already.
         let summary = match catch_unwind(AssertUnwindSafe(|| run(&setup, &mut trace))) {
@@ -73,20 +76,28 @@ fn main() -> ExitCode {
             Err(_) => return failed(&setup, &format!("seed {seed}: it panicked"), &trace),
         };
         if args.alone {
-            println!("{summary:#?}\nthe last of {} things that happened, digest {:016x}:", trace.noted(), trace.digest());
+            println!(
+                "{summary:#?}\nthe last of {} things that happened, digest {:016x}:",
+                trace.noted(),
+                trace.digest()
+            );
             print!("{trace}");
         }
         let load = sums.entry(summary.load.map_or("", Load::name)).or_default();
         load.add(&summary, start.elapsed());
     }
-    table(&sums, args.cost);
+    table(&sums, stopwatch.as_deref());
     ExitCode::SUCCESS
 }
 
 fn failed(setup: &Setup, found: &str, trace: &Trace) -> ExitCode {
     eprintln!("{found}\nthe last that happened:");
     eprint!("{trace}");
-    let of = if setup.requests == Setup::new(0).requests { String::new() } else { format!(" --requests {}", setup.requests) };
+    let of = if setup.requests == Setup::new(0).requests {
+        String::new()
+    } else {
+        format!(" --requests {}", setup.requests)
+    };
     eprintln!("again: cargo run --release -p benches --bin simulate -- --seed {}{of}", setup.seed);
     ExitCode::FAILURE
 }
@@ -122,23 +133,34 @@ impl Sums {
     }
 }
 
-/// What a reading of the clock before and after a call adds to it, so that it can be taken off.
-fn clock_cost() -> Duration {
-    let (start, rounds) = (Instant::now(), 1_000_000);
-    let mut sum = Duration::ZERO;
+/// What two readings of the clock around a call take, in nanoseconds: half of that within what they measure.
+fn cost_of(stopwatch: &dyn Clock) -> f64 {
+    let (start, rounds) = (stopwatch.now().mono, 1_000_000);
     for _ in 0..rounds {
-        sum += Instant::now().elapsed();
+        std::hint::black_box((stopwatch.now(), stopwatch.now()));
     }
-    std::hint::black_box(sum);
-    start.elapsed() / rounds
+    (stopwatch.now().mono - start) as f64 / f64::from(rounds)
 }
 
-fn table(sums: &BTreeMap<&str, Sums>, cost: bool) {
+fn table(sums: &BTreeMap<&str, Sums>, stopwatch: Option<&dyn Clock>) {
     let mut total = Sums::default();
     println!(
         "{:<14}{:>7}{:>11}{:>11}{:>11}{:>9}{:>9}{:>9}{:>9}{:>9}{:>8}{:>8}{:>10}{:>11}{:>9}",
-        "load", "seeds", "requests", "admitted", "refused", "waited", "expired", "repeats", "late", "dropped", "faults",
-        "reloads", "hours", "requests/s", "ns each"
+        "load",
+        "seeds",
+        "requests",
+        "admitted",
+        "refused",
+        "waited",
+        "expired",
+        "repeats",
+        "late",
+        "dropped",
+        "faults",
+        "reloads",
+        "hours",
+        "requests/s",
+        "ns each"
     );
     let line = |name: &str, of: &Sums| {
         let all = &of.all;
@@ -176,19 +198,16 @@ fn table(sums: &BTreeMap<&str, Sums>, cost: bool) {
         all.corrections,
         all.longest_wait as f64 / 1e9
     );
-    if cost {
-        // Reading the clock costs both sides half: what is between two readings has one of them.
-        let clock = clock_cost() * all.calls as u32;
-        let gate = all.in_gate.saturating_sub(clock / 2).as_nanos() as f64;
-        let rest = total.took.saturating_sub(all.in_gate).saturating_sub(clock / 2).as_nanos() as f64;
-        let (asked, calls) = (all.asked as f64, all.calls as f64);
-        println!(
-            "in the gate {:.0} ns a request ({:.2} calls of {:.0} ns), in the harness {:.0} ns a request: pool, agenda, \
-             ledger, and the gate's calls that are not measured",
-            gate / asked,
-            calls / asked,
-            gate / calls,
-            rest / asked
-        );
-    }
+    let Some(stopwatch) = stopwatch else { return };
+    let (asked, calls, clock) = (all.asked as f64, all.calls as f64, cost_of(stopwatch));
+    let gate = all.in_gate as f64 - calls * clock / 2.0;
+    let rest = total.took.as_nanos() as f64 - all.in_gate as f64 - calls * clock / 2.0;
+    println!(
+        "in the gate {:.0} ns a request ({:.2} calls of {:.0} ns), besides {:.0} ns: pool, agenda, ledger, and the calls \
+         of the gate that are not measured (progress, heartbeats, views)",
+        gate / asked,
+        calls / asked,
+        gate / calls,
+        rest / asked
+    );
 }

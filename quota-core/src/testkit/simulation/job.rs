@@ -119,7 +119,15 @@ impl Job {
     }
 
     /// Draws a job of a load.
-    pub(super) fn draw(&mut self, nth: u64, tenant: usize, models: &[Arc<str>; 2], oddity: u64, shape: &Shape, dice: &mut Dice) {
+    pub(super) fn draw(
+        &mut self,
+        nth: u64,
+        tenant: usize,
+        models: &[Arc<str>; 2],
+        oddity: u64,
+        shape: &Shape,
+        dice: &mut Dice,
+    ) {
         let odd = oddity > 0 && dice.one_in(oddity);
         let course = if odd { dice.one_of(&Course::ODD) } else { Course::Plain };
         let pooled = dice.below(100) < shape.pooled;

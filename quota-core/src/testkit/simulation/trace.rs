@@ -38,7 +38,8 @@ impl Trace {
         }
         self.last.push_back(Note { at, what, job, figure });
         self.noted += 1;
-        let mut add = |part: u64| self.digest = (self.digest ^ part).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29);
+        let mut add =
+            |part: u64| self.digest = (self.digest ^ part).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(29);
         add(at);
         add(what.len() as u64 ^ u64::from(what.as_bytes()[0]) << 8);
         add(u64::from(job));

@@ -153,8 +153,6 @@ struct Lease {
     late: bool,
     deadline: u64,
     since: u64,
-    /// How many leases had been opened when it ended.
-    ended: usize,
     /// Whether its admission, and its latest ending, are still to come in the journal: the answer was lost.
     admission_unseen: bool,
     ending_unseen: bool,
@@ -253,10 +251,10 @@ impl Ledger {
         self.leases[place].standing == Standing::Held
     }
 
-    /// Whether it ended so long ago that the store may have forgotten it.
+    /// Whether the store may have forgotten it: it has ended, and as many were opened after it as may be open. The store
+    /// goes by when a lease was opened, so that one that ran for long may be forgotten as soon as it has ended.
     pub(super) fn may_be_forgotten(&self, place: Place) -> bool {
-        let lease = &self.leases[place];
-        !lease.is_open() && self.leases.len() - lease.ended >= self.terms.open
+        !self.leases[place].is_open() && self.leases.len() - place >= self.terms.open
     }
 
     /// Notes that it was sent; whether that is right, since it is held.
@@ -362,7 +360,6 @@ impl Ledger {
             late: false,
             deadline,
             since: 0,
-            ended: 0,
             admission_unseen: false,
             ending_unseen: false,
         });
@@ -432,7 +429,13 @@ impl Ledger {
                 let next = match (&settled.usage, asked) {
                     (None, _) if ages || crowded && (expires || abandoned) || lease.ending_unseen => None,
                     (Some(usage), Some(Ending::Settle(used))) if used.is(usage) => Some(used),
-                    _ => return Err(format!("lease {place} was settled as {:?}, asked {asked:?}", settled.usage)),
+                    _ => {
+                        let (was, unresolved) = (lease.standing, self.unresolved[lease.tenant]);
+                        let usage = &settled.usage;
+                        return Err(format!(
+                            "lease {place}, {was:?}, was settled as {usage:?}, asked {asked:?}; {unresolved} unresolved"
+                        ));
+                    }
                 };
                 let charged = next.map_or_else(|| lease.reserved(), |used| used.amounts(lease.price));
                 let cost = next.map_or(settled.cost, |used| lease.price.cost(&used));
@@ -524,7 +527,6 @@ impl Ledger {
             self.unresolved[lease.tenant] += 1;
             self.due.push(Reverse((now.mono + self.terms.age, place)));
         } else {
-            lease.ended = self.by_id.len();
             self.open -= 1;
         }
         Ok(())
@@ -580,6 +582,11 @@ impl Ledger {
             }
         }
         Ok(balances.len())
+    }
+
+    /// Whether a sweep might end something now.
+    pub(super) fn has_due(&self, now: Now) -> bool {
+        self.due.peek().is_some_and(|Reverse((at, _))| *at <= now.mono)
     }
 
     /// That nothing is left that a sweep should have ended.

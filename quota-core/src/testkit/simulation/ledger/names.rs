@@ -38,14 +38,18 @@ impl Names {
         for policy in policies {
             names.add(policy.plan(), users);
         }
-        assert!(names.all.iter().all(|named| named.rules.len() == policies.len()), "the policies differ in more than amounts");
+        assert!(
+            names.all.iter().all(|named| named.rules.len() == policies.len()),
+            "the policies differ in more than amounts"
+        );
         names
     }
 
     fn add(&mut self, plan: &Plan, users: &[&str]) {
         let mut scopes: Vec<(String, &[Limit])> = vec![("global".into(), &plan.global)];
         scopes.extend(plan.models.values().map(|model| (format!("model:{}", model.name), model.limits.as_slice())));
-        scopes.extend(plan.cost_centers.iter().map(|(name, limits)| (format!("cost_center:{name}"), limits.as_slice())));
+        scopes
+            .extend(plan.cost_centers.iter().map(|(name, limits)| (format!("cost_center:{name}"), limits.as_slice())));
         for (name, tenant) in &plan.tenants {
             scopes.push((format!("tenant:{name}"), &tenant.limits));
             let models = tenant.models.iter();
@@ -74,7 +78,8 @@ impl Names {
         if let Some((_, places)) = self.lineups.get(&Arc::as_ptr(lineup)) {
             return places.clone();
         }
-        let place = |bound: &crate::account::Bound| self.find(&bound.scope, &bound.limit).expect("a limit of the policy");
+        let place =
+            |bound: &crate::account::Bound| self.find(&bound.scope, &bound.limit).expect("a limit of the policy");
         let places: Places = lineup.limits().iter().map(place).collect();
         self.lineups.insert(Arc::as_ptr(lineup), (lineup.clone(), places.clone()));
         places
@@ -105,7 +110,11 @@ fn rule(limit: &Limit) -> Rule {
     let hard = limit.hard;
     match &limit.window {
         Window::Rolling { nanos } => {
-            assert!(nanos.is_multiple_of(hard), "{}: a unit that refills in no whole number of nanoseconds", limit.name);
+            assert!(
+                nanos.is_multiple_of(hard),
+                "{}: a unit that refills in no whole number of nanoseconds",
+                limit.name
+            );
             Rule::Rate { unit: nanos / hard, burst: limit.burst }
         }
         Window::Fixed(calendar) => Rule::Budget { hard, calendar: calendar_of(calendar) },
