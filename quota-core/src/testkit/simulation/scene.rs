@@ -58,7 +58,7 @@ impl Scene {
         });
         let tight = dice.below(3);
         let policies = (0..3).map(|_| policy(tenants, tight, dice)).collect();
-        let open_leases = if dice.one_in(6) { 128 } else { 4096 };
+        let open_leases = if dice.one_in(6) { 24 } else { 4096 };
         // Midnight in UTC, which begins a month, or in Shanghai, is somewhere inside.
         let midnight = dice.one_of(&["2026-12-01T00:00:00Z", "2026-11-30T16:00:00Z"]);
         let midnight = parse_instant(midnight).expect("an instant");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::agenda::{Agenda, Step, Wake};
 use super::dice::Dice;
-use super::job::{Bells, Job, Letter};
+use super::job::{Bells, Course, Job, Letter};
 use super::ledger::{Act, Check, Ledger, Written};
 use super::load::Shape;
 use super::scene::{LANES, MODELS, POOL, Scene, USERS};
@@ -272,7 +272,11 @@ impl<'a> World<'a> {
         for slot in rung.drain(..) {
             match slot {
                 KEEPER => self.look_when_due(),
-                slot if self.jobs[slot as usize].queued.is_some() => self.later(slot, 0, Step::Again),
+                slot if self.jobs[slot as usize].queued.is_some() => {
+                    // Some leave at the very moment at which their turn comes.
+                    let leaves = self.jobs[slot as usize].course == Course::LeavesWaiting && self.dice.one_in(2);
+                    self.later(slot, 0, if leaves { Step::Leave } else { Step::Again });
+                }
                 _ => {}
             }
         }
