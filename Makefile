@@ -1,4 +1,4 @@
-.PHONY: test test-real fairness ci
+.PHONY: test test-real fairness simulate ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -11,6 +11,11 @@ test-real:
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:
 	@cargo run --release -p benches --bin fairness
+
+# Thousands of gates in virtual time, under load and faults, beside books of their own; some minutes.
+SEEDS ?= 5000
+simulate:
+	@cargo run --release -p benches --bin simulate -- --seeds $(SEEDS)
 
 # What must hold before a change lands.
 ci:

@@ -41,8 +41,7 @@ impl World<'_> {
     /// Lets the next trip to the store fail now and then; whether it will, and whether its work is done all the same.
     fn next_fault(&mut self) -> Fault {
         // What was forgotten before it was tried again would never come into the journal.
-        let forgets = self.scene.bounds.open_leases < 1000;
-        if !self.scene.faults || self.outage || forgets || !self.dice.one_in(24) {
+        if !self.scene.faults || self.outage || self.scene.is_crowded() || !self.dice.one_in(24) {
             return Fault::None;
         }
         let fault = match self.dice.one_of(&[Fault::Before, Fault::After]) {
@@ -376,7 +375,7 @@ impl World<'_> {
         let job = &self.jobs[slot as usize];
         let Some(lease) = &job.lease else { return };
         let name = match &job.request.id {
-            Some(id) if after % 2 == 0 => Name::Request(id.clone()),
+            Some(id) if after.is_multiple_of(2) => Name::Request(id.clone()),
             _ => Name::Lease(lease.id()),
         };
         let letter = Letter { place: job.place, name, used };
