@@ -42,22 +42,22 @@ impl Calendar {
 }
 
 /// The number of the month that holds a day, both counted from January 1970.
-fn month(mut days: u64) -> u64 {
-    let mut months: u64 = 0;
-    loop {
-        let year = 1970 + months / 12;
-        let leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
-        let length = match months % 12 {
-            1 if leap => 29,
-            1 => 28,
-            3 | 5 | 8 | 10 => 30,
-            _ => 31,
-        };
-        if days < length {
-            return months;
+fn month(day: u64) -> u64 {
+    let is_leap = |year: u64| year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let leaps = |year: u64| (year - 1) / 4 - (year - 1) / 100 + (year - 1) / 400;
+    let begins = |year: u64| 365 * (year - 1970) + leaps(year) - leaps(1970);
+    // At most a year too early: leap days are fewer than one in 365.
+    let early = 1970 + day / 366;
+    let year = if begins(early + 1) <= day { early + 1 } else { early };
+    let mut left = day - begins(year);
+    let mut months = 12 * (year - 1970);
+    for length in [31, if is_leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if left < length {
+            break;
         }
-        (days, months) = (days - length, months + 1);
+        (left, months) = (left - length, months + 1);
     }
+    months
 }
 
 /// What has to be known of a taking to correct it later.
@@ -191,6 +191,14 @@ mod tests {
     fn months_are_counted_from_1970() {
         // 2000-02-29, 2026-11-30 and the day after it.
         assert_eq!([0, 30, 31, 11_016, 20_787, 20_788].map(month), [0, 0, 1, 361, 682, 683]);
+        // And each month is as long as it is, for the four hundred years that the calendar repeats itself in.
+        let lengths = (0..146_097).fold([0; 4800], |mut lengths, day| {
+            lengths[month(day) as usize] += 1;
+            lengths
+        });
+        let leaps = (0..400).filter(|year| lengths[year * 12 + 1] == 29).count();
+        let wrong = (0..4800).filter(|at| ![28, 29, 30, 31].contains(&lengths[*at])).count();
+        assert_eq!((leaps, wrong), (97, 0));
     }
 
     #[test]
