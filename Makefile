@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts speed fairness ci
+.PHONY: test test-real bench counts speed fairness simulate ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -21,6 +21,11 @@ speed:
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:
 	@cargo run --release -p benches --bin fairness
+
+# Thousands of gates in virtual time, under load and faults, beside books of their own; some minutes.
+SEEDS ?= 5000
+simulate:
+	@cargo run --release -p benches --bin simulate -- --seeds $(SEEDS)
 
 # What must hold before a change lands.
 ci:

@@ -56,7 +56,7 @@ fn policies() -> Vec<Policy> {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Admit { who: usize, model: usize, input: u64, output: u64, stream: bool, id: Option<usize> },
+    Admit { who: usize, model: usize, input: u64, output: u64, choices: u64, stream: bool, id: Option<usize> },
     Preview { who: usize, model: usize, input: u64, output: u64 },
     Sent(usize),
     Renew(usize),
@@ -64,7 +64,9 @@ enum Step {
     Settle(usize, u64, u64),
     SettleLate(usize, u64, u64, bool),
     Cancel(usize),
+    NotRun(usize),
     Abandon(usize),
+    Failed(usize, bool),
     Drop(usize),
     Pass(u64),
     Wall(i64),
@@ -77,7 +79,9 @@ const HOUR: i64 = 3600 * SECOND as i64;
 
 fn step() -> impl Strategy<Value = Step> {
     let amount = || prop::sample::select(vec![0u64, 1, 10, 100, 999, 1500, 4000, 9000]);
-    let admit = (0usize..7, prop::sample::select(vec![0usize, 0, 0, 1, 1, 2]), amount(), amount(), any::<bool>());
+    let choices = prop::sample::select(vec![1u64, 1, 1, 3]);
+    let admit =
+        (0usize..7, prop::sample::select(vec![0usize, 0, 0, 1, 1, 2]), amount(), amount(), choices, any::<bool>());
     let id = prop_oneof![3 => Just(None), 2 => (0usize..10).prop_map(Some)];
     let lease = || 0usize..40;
     let pass = prop::sample::select(vec![
@@ -94,8 +98,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]);
     let wall = prop::sample::select(vec![-30 * HOUR, -HOUR, -1, 5 * SECOND as i64, HOUR, 26 * HOUR]);
     prop_oneof![
-        14 => (admit, id).prop_map(|((who, model, input, output, stream), id)| Step::Admit {
-            who, model, input, output, stream, id
+        14 => (admit, id).prop_map(|((who, model, input, output, choices, stream), id)| Step::Admit {
+            who, model, input, output, choices, stream, id
         }),
         2 => (0usize..7, 0usize..3, amount(), amount())
             .prop_map(|(who, model, input, output)| Step::Preview { who, model, input, output }),
@@ -106,7 +110,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (lease(), amount(), amount(), any::<bool>())
             .prop_map(|(lease, input, output, by_id)| Step::SettleLate(lease, input, output, by_id)),
         3 => lease().prop_map(Step::Cancel),
+        1 => lease().prop_map(Step::NotRun),
         1 => lease().prop_map(Step::Abandon),
+        1 => (lease(), any::<bool>()).prop_map(|(lease, by_id)| Step::Failed(lease, by_id)),
         3 => lease().prop_map(Step::Drop),
         5 => pass.prop_map(Step::Pass),
         1 => wall.prop_map(Step::Wall),
@@ -175,8 +181,8 @@ impl<S: TestStore> History<S> {
     fn run(&mut self, step: &Step) {
         let now = self.clock.now();
         match step {
-            Step::Admit { who, model, input, output, stream, id } => {
-                let mut request = self.request(*model, *input, *output).stream(*stream);
+            Step::Admit { who, model, input, output, choices, stream, id } => {
+                let mut request = self.request(*model, *input, *output).choices(*choices).stream(*stream);
                 request.id = id.map(|id| format!("r{id}").into());
                 self.admit(self.people[*who].clone(), request);
             }
@@ -213,7 +219,9 @@ impl<S: TestStore> History<S> {
             | Step::Settle(at, ..)
             | Step::SettleLate(at, ..)
             | Step::Cancel(at)
+            | Step::NotRun(at)
             | Step::Abandon(at)
+            | Step::Failed(at, _)
             | Step::Drop(at) => {
                 if !self.leases.is_empty() {
                     self.on_lease(step, at % self.leases.len());
@@ -274,6 +282,15 @@ impl<S: TestStore> History<S> {
             (Step::Settle(_, input, output), Some(lease)) => {
                 let usage = Usage::tokens(*input, *output);
                 (S::wait(lease.settle(usage.clone())), ended(Ending::Settle(Box::new(usage)), &mut self.model))
+            }
+            // By the policy's default a failed upstream leaves the usage unknown; told by id also of a lease whose handle is gone.
+            (Step::Failed(_, by_id), _) => {
+                let real = S::wait(self.gate.finalize(name(*by_id), Outcome::FailedWithoutUsage));
+                (real, ended(Ending::Abandon(Cause::UpstreamFailed), &mut self.model))
+            }
+            (Step::NotRun(_), Some(lease)) => {
+                let usage = Box::new(Usage::not_run());
+                (S::wait(lease.finish(Outcome::NotRun)), ended(Ending::Settle(usage), &mut self.model))
             }
             (Step::Cancel(_), Some(lease)) => (S::wait(lease.cancel()), ended(Ending::Cancel, &mut self.model)),
             (Step::Abandon(_), Some(lease)) => {

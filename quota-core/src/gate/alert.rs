@@ -157,3 +157,18 @@ impl Alerts {
 
 /// Marks remembered; when there are more, all are forgotten and may be told once more in their period.
 const MOST_TOLD: usize = 1 << 18;
+
+#[cfg(all(test, not(quota_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (alerts, limit) = (Alerts::default(), Arc::from("rpm"));
+        let first = |nth: usize| alerts.first(&format!("tenant:t/user:{nth}").into(), &limit, true, 7);
+        assert!((0..MOST_TOLD).all(first));
+        assert!(!first(0), "each is told once");
+        assert!(first(MOST_TOLD) && alerts.told.len() <= MOST_TOLD);
+        assert!(first(0), "and once more after all were forgotten");
+    }
+}

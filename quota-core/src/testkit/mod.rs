@@ -8,6 +8,7 @@
 //! | [`Yielding`] | a store that has to be awaited |
 //! | [`Failing`] | a store that does not answer when told so |
 //! | [`Model`] | the gate and its store over again, slow and obvious, to compare histories with |
+//! | [`simulation`] | whole gates in virtual time under load and faults, beside books of their own |
 //!
 //! A store is tested by saying how to make one and how to wait for it:
 //!
@@ -24,7 +25,7 @@
 pub mod conformance;
 pub mod failing;
 pub mod model;
-
+pub mod simulation;
 pub mod yielding;
 
 pub use self::failing::{Failing, Fault};

@@ -257,13 +257,14 @@ impl Memory {
             Name::Request(request_id) => EndError::Unknown(request_id.chars().take(64).collect()),
         };
         let mut before = self.lookup(name).ok_or_else(unknown)?;
-        let mut end = end(&before);
-        if matches!(end, End::Abandon(..)) && self.unresolved_of(&before) >= self.most_unresolved {
-            // So many leases of unknown usage would keep others out: this one is taken as used in full at once.
-            end = End::Assume;
-        }
+        let end = end(&before);
         loop {
-            let next = match before.end(&end, now)? {
+            // So many leases of unknown usage would keep others out: one more is taken as used in full at once. One that is
+            // unresolved already stays as it is.
+            let crowded = matches!(end, End::Abandon(..))
+                && matches!(before.state(), State::Held)
+                && self.unresolved_of(&before) >= self.most_unresolved;
+            let next = match before.end(if crowded { &End::Assume } else { &end }, now)? {
                 Ending::Next(next) => next,
                 Ending::Repeat => return Ok(Ended { record: before, repeat: true }),
             };
