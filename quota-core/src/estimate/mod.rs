@@ -11,6 +11,7 @@ pub mod history;
 mod image;
 mod output;
 mod pairs;
+mod plain;
 #[cfg(feature = "tiktoken")]
 mod tiktoken;
 
