@@ -4,6 +4,7 @@
 
 use memchr::{memchr, memchr2};
 
+use super::strip::{self, Inside};
 use super::wire::Wire;
 
 /// A token in the unit of visible text, a twelfth, so that four ASCII characters and three bytes of other scripts are
@@ -40,6 +41,8 @@ pub(super) struct Beginning {
     /// What is to be seen in it, which is no usage, error or text.
     null_usage: bool,
     sound: bool,
+    /// What it leads to, once that was asked for.
+    inside: Option<Option<Inside>>,
 }
 
 /// Looks at the keys of an event and the texts behind them. The beginning is one of this wire, or empty.
@@ -103,7 +106,15 @@ impl Beginning {
         }
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
-        (self.null_usage, self.sound) = (null_usage, sound);
+        (self.null_usage, self.sound, self.inside) = (null_usage, sound, None);
+    }
+
+    /// Where to go on in an event for who looks for its members.
+    pub(super) fn inside(&mut self, data: &[u8]) -> Option<Inside> {
+        if self.bytes.is_empty() || !data.starts_with(&self.bytes) {
+            return None;
+        }
+        *self.inside.get_or_insert_with(|| strip::inside(&self.bytes))
     }
 }
 

@@ -128,7 +128,10 @@ fn take(fold: &mut Fold, withheld: &mut bool, piece: Piece<'_>, strip: bool, pas
             *withheld = strip && fate == Fate::Withhold;
             match fate {
                 Fate::Withhold if strip => return strip::withhold(&frame, pass),
-                Fate::Rewrite if strip => return strip::rewrite(&frame, pass),
+                Fate::Rewrite if strip => {
+                    let from = frame.data.and_then(|data| fold.beginning.inside(data));
+                    return strip::rewrite(&frame, from, pass);
+                }
                 _ => (frame.raw, false),
             }
         }
