@@ -55,7 +55,7 @@ static STEP: [u32; 1 << 15] = {
             _ => {}
         }
         assert!(letters % UNIT == 0 && rest % UNIT == 0);
-        table[at] = (letters / UNIT | rest / UNIT << 16) as u32;
+        table[at] = (letters / UNIT + ((rest / UNIT) << 16)) as u32;
         at += 1;
     }
     table
