@@ -8,6 +8,7 @@
 //! cargo bench -p benches --bench journal      appending to the ring
 //! cargo bench -p benches --bench stream       reading usage from a stream
 //! cargo run --release -p benches --bin pairs  nanoseconds of admit + settle as one table, in a quarter of a minute
+//! cargo run --release -p benches --bin text  what a request's text costs on its way, see README.md
 //! cargo run --release -p benches --bin fairness  the scheduler beside the published orders, see README.md
 //! ```
 //!
