@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts speed fairness simulate ci
+.PHONY: test test-real bench counts speed text fairness simulate ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -8,8 +8,9 @@ test:
 test-real:
 	@bash .ci/test-real
 
-# Admit + settle against its targets: instructions and allocations, then times and memory; some two minutes once built.
-bench: counts speed
+# Admit + settle against its targets: instructions and allocations, then times and memory; then what text costs. Some ten
+# minutes once built.
+bench: counts speed text
 
 # Instructions (by valgrind) and allocations of a pair; they don't vary with what else the machine does.
 counts:
@@ -17,6 +18,11 @@ counts:
 
 speed:
 	@cargo run --release -q -p benches --bin speed
+
+# What a request's text costs on its way, beside targets: estimates, exact counts, streams, the gateway. Some five minutes.
+text:
+	@cargo build --release -q -p gateway
+	@cargo run --release -q -p benches --bin text
 
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:

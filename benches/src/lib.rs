@@ -9,6 +9,7 @@
 //! cargo bench -p benches --bench stream       reading usage from a stream
 //! make counts                                 instructions and allocations of admit + settle
 //! make speed                                  admit + settle against its targets
+//! make text                                   what a request's text costs on its way, see README.md
 //! cargo run --release -p benches --bin fairness  the scheduler beside the published orders, see README.md
 //! ```
 //!
