@@ -1,0 +1,1 @@
+export { quotaPlugin } from './fastify.cjs'

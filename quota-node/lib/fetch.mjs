@@ -1,0 +1,1 @@
+export { quotaFetch } from './fetch.cjs'
