@@ -63,6 +63,11 @@ class Call {
     this.#end(() => this.lease.unresolved('dropped'))
   }
 
+  /** Ends it as unresolved: it has run, and what it used is not known. */
+  noUsage() {
+    this.#end(() => this.lease.unresolved('no_usage'))
+  }
+
   /** Leaves it to whoever has it, who may have ended it already. */
   left() {
     this.#end(() => this.lease[dispose]())

@@ -103,7 +103,8 @@ async function answered(call, signal, send) {
 }
 
 /** Whether no byte of a request can have left. */
-function neverConnected({ cause }) {
+function neverConnected(error) {
+  const cause = error?.cause
   const causes = cause?.errors ?? [cause]
   return causes.every((one) => ['connect', 'getaddrinfo'].includes(one?.syscall) || one?.code === 'UND_ERR_CONNECT_TIMEOUT')
 }
@@ -134,4 +135,4 @@ function wrapped(client, terms) {
   return made
 }
 
-module.exports = { Terms, throughGate, wrapped }
+module.exports = { Terms, neverConnected, throughGate, wrapped }
