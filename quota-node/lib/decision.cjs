@@ -1,18 +1,18 @@
 'use strict'
-// The gate's answer, and waiting for a turn.
-//
-// A place is given up by whoever stops waiting, however that comes about, and with it a turn that came in the same moment:
-// between a turn and the lease there is no point at which anybody can stop.
+// The gate's answer.
 
 const { Lease, Refusal, _Degraded: Degraded, _Waits: Waits } = require('./native.cjs')
 const { Refused } = require('./errors.cjs')
 const { Receipt } = require('./lease.cjs')
+const { document } = require('./text.cjs')
 const { show, extend } = require('./shown.cjs')
-
-/** The longest that a timer of Node's takes; longer ones fire at once. */
-const LONGEST = 2 ** 31 - 1
+const { wait } = require('./waiting.cjs')
 
 class RefusalMethods {
+  toObject() {
+    return JSON.parse(this._toText())
+  }
+
   get receipt() {
     const data = this._receipt()
     return data && new Receipt(undefined, undefined, data)
@@ -25,6 +25,7 @@ class RefusalMethods {
 }
 
 extend(Refusal, RefusalMethods)
+Refusal.fromObject = (data) => Refusal._fromText(document(data))
 show(Refusal)
 
 class Decision {
@@ -87,35 +88,19 @@ class Decision {
 
   granted() {
     if (this.lease) return this.lease
-    const { refusal } = this
-    throw refused(refusal)
+    throw refused(this.refusal)
   }
 
-  async wait({ signal, timeoutMs } = {}) {
+  async wait(options) {
     if (this.action !== 'queue') return this.granted()
     let decision = this
-    let stopped
-    // Leaving a place ends its wait, so that the loop below sees why.
-    const stop = (why) => {
-      stopped ??= { why }
-      decision.leave()
+    const due = () => decision.#waits.due()
+    const leave = () => decision.leave()
+    const next = () => {
+      decision = decision.again()
+      return decision.action === 'queue' ? undefined : decision.granted()
     }
-    const abort = () => stop(signal.reason)
-    const timer = timeoutMs === undefined ? undefined : setTimeout(stop, limited(timeoutMs), timedOut(timeoutMs))
-    signal?.addEventListener('abort', abort, { once: true })
-    try {
-      if (signal?.aborted) abort()
-      while (decision.action === 'queue') {
-        await decision.#waits.due()
-        if (stopped) throw stopped.why
-        decision = decision.again()
-      }
-      return decision.granted()
-    } finally {
-      clearTimeout(timer)
-      signal?.removeEventListener('abort', abort)
-      decision.leave()
-    }
+    return wait({ due, leave, next }, options)
   }
 }
 
@@ -124,15 +109,6 @@ function refused(refusal) {
   const error = new Refused(refusal.message, { code: refusal.reason, isRetryable: refusal._isRetryable })
   Object.defineProperty(error, 'refusal', { value: refusal, enumerable: false })
   return error
-}
-
-function limited(timeoutMs) {
-  if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0)) throw new TypeError('timeoutMs is a number from 0 on')
-  return Math.min(timeoutMs, LONGEST)
-}
-
-function timedOut(timeoutMs) {
-  return new DOMException(`no turn within ${timeoutMs} ms`, 'TimeoutError')
 }
 
 module.exports = { Decision, Refusal }

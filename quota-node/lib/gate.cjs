@@ -6,13 +6,21 @@ const { Decision } = require('./decision.cjs')
 const { Receipt, dispose } = require('./lease.cjs')
 const { outcome } = require('./usage.cjs')
 const { object } = require('./text.cjs')
+const host = require('./host.cjs')
+
+const OWN_POOLS = [native.FixedPool, native.ReportedPool, native.SimulatedPool]
 
 class Gate extends native.Gate {
-  constructor(policy, { clock, pools, maxRows, maxOpenLeases } = {}) {
+  constructor(policy, { clock, pools, journal, estimator, maxRows, maxOpenLeases } = {}) {
     const parts = new native._Parts(policy)
     if (maxRows !== undefined || maxOpenLeases !== undefined) parts.bounds(maxRows, maxOpenLeases)
     if (clock) parts.clock(clock)
-    for (const [name, pool] of Object.entries(pools ?? {})) parts.pool(name, pool)
+    if (journal) host.journal(parts, journal)
+    if (estimator) host.estimator(parts, estimator)
+    for (const [name, pool] of Object.entries(pools ?? {})) {
+      if (OWN_POOLS.some((type) => pool instanceof type)) parts.pool(name, pool)
+      else host.pool(parts, native._LastLoad, name, pool)
+    }
     super(parts)
   }
 
@@ -64,6 +72,19 @@ class Gate extends native.Gate {
     return JSON.parse(this._recent(tenant, lastMs))
   }
 
+  journal({ after } = {}) {
+    return JSON.parse(this._journal(after))
+  }
+
+  onAlert(told) {
+    if (typeof told !== 'function') throw new TypeError(`a function is told of alerts, not ${typeof told}`)
+    return this._onAlert(...host.told(told))
+  }
+
+  snapshot() {
+    return JSON.parse(this._snapshot())
+  }
+
   report(pool, replica, load, { amend } = {}) {
     return this._report(pool, replica, load, amend)
   }
@@ -73,6 +94,10 @@ class Gate extends native.Gate {
   }
 }
 
-native.Keeper.prototype[dispose] = native.Keeper.prototype.stop
+for (const type of [native.Keeper, native.Subscription]) {
+  type.prototype[dispose] = function () {
+    this.stop()
+  }
+}
 
-module.exports = { Gate, Keeper: native.Keeper }
+module.exports = { Gate }

@@ -2,25 +2,47 @@
 
 const native = require('./native.cjs')
 const errors = require('./errors.cjs')
-const { Usage, Outcome } = require('./usage.cjs')
+const { Usage, Outcome, usage } = require('./usage.cjs')
 const { Lease, Receipt, Stream } = require('./lease.cjs')
 const { Refusal } = require('./decision.cjs')
-const { Gate, Keeper } = require('./gate.cjs')
+const { Gate } = require('./gate.cjs')
 const { document, object } = require('./text.cjs')
 const { show } = require('./shown.cjs')
+const { wait } = require('./waiting.cjs')
 
-const { Policy, Principal, Request, IssuedKey, FixedPool, ReportedPool, StreamReader, Scheduler, Place, Turn } = native
+const { Policy, PriceList, Calendar, Principal, IssuedKey, Request, Balance } = native
+const { Keeper, Subscription, FixedPool, ReportedPool, StreamReader, Scheduler, Place, Turn } = native
 const { QuotaError, InputError, PolicyError, RequestError, UsageError } = errors
 const { Refused, EndError, KeyActError, QueueRefused } = errors
 
 Policy.fromObject = (value) => Policy.fromJson(object(value))
+Policy.prototype.withPrices = function (prices) {
+  return this._withPrices(typeof prices === 'string' ? PriceList.litellm(prices) : prices)
+}
 Policy.schema = () => JSON.parse(Policy._schema())
+/** `new Price(document)`: what the addon makes by itself is one, too. */
+function Price(value) {
+  return new native.Price(document(value))
+}
+Price.prototype = native.Price.prototype
+Price.prototype.constructor = Price
+Price.prototype.cost = function (report, { dialect } = {}) {
+  return this._cost(usage(report, dialect))
+}
+Balance.fromObject = (data) => Balance._fromText(document(data))
+Balance.prototype.toObject = function () {
+  return JSON.parse(this._toText())
+}
 Request.fromBody = (dialect, body, options) => Request._fromBody(dialect, document(body), options)
 Scheduler.prototype.figures = function () {
   return JSON.parse(this._figures())
 }
 
-for (const type of [Policy, Principal, Request, FixedPool, ReportedPool]) show(type)
+Place.prototype.wait = async function (options) {
+  return wait({ due: () => this._due(), leave: () => this.leave(), next: () => this.tryTurn() }, options)
+}
+
+for (const type of [Policy, PriceList, Principal, Request, Balance, FixedPool, ReportedPool]) show(type)
 show(IssuedKey, { hidden: ['secret'] })
 
 const readLoad = (server, text, { model } = {}) => native._readLoad(server, text, model)
@@ -40,10 +62,22 @@ function* pairs(headers) {
   }
 }
 
+const countTokens = (text, { tokenizer, model } = {}) => native._countTokens(text, tokenizer, model)
+const estimate = (request, { tokenizer } = {}) => native._estimate(request, tokenizer)
+
+/** The tokenizers that this build counts with exactly. */
+const EXACT_TOKENIZERS = Object.freeze(native._exactTokenizers())
+
+const balanceHeaders = (balances, manner, { at } = {}) =>
+  Object.fromEntries(native._balanceHeaders(balances, manner, at))
+
 /** Every reason by its code. */
 const REASONS = Object.freeze(Object.fromEntries(native._reasons().map((row) => [row.code, Object.freeze(row)])))
 
 module.exports = {
+  Balance,
+  Calendar,
+  EXACT_TOKENIZERS,
   EndError,
   FixedPool,
   Gate,
@@ -56,6 +90,8 @@ module.exports = {
   Place,
   Policy,
   PolicyError,
+  Price,
+  PriceList,
   Principal,
   QueueRefused,
   QuotaError,
@@ -69,11 +105,15 @@ module.exports = {
   Scheduler,
   Stream,
   StreamReader,
+  Subscription,
   Turn,
   UpstreamError,
   UpstreamLimits,
   Usage,
   UsageError,
+  balanceHeaders,
+  countTokens,
+  estimate,
   priorityHint,
   readLoad,
   upstreamWaitMs,

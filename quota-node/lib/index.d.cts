@@ -147,12 +147,12 @@ export class Policy {
 
 export interface PrincipalOptions {
   tenant: string
-  app?: string | null
-  env?: string | null
-  user?: string | null
-  lane?: string | null
+  app?: string
+  env?: string
+  user?: string
+  lane?: string
   /** The id of the key that was presented; never the key. */
-  key?: string | null
+  key?: string
   /** Whether it may act for users of the tenant. */
   namesUsers?: boolean
 }
@@ -290,7 +290,7 @@ export interface UsageCounts {
   pages?: Count
   images?: Count
   requests?: Count
-  serviceTier?: string | null
+  serviceTier?: string
   inputMissing?: boolean
 }
 

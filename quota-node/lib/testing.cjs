@@ -1,7 +1,7 @@
 'use strict'
 // For tests of what uses a gate: a clock that stands still until it is moved, and a check of the journal.
 
-const { ManualClock, _replay } = require('./native.cjs')
+const { ManualClock, SimulatedPool, _replay } = require('./native.cjs')
 const { show } = require('./shown.cjs')
 
 require('./index.cjs')
@@ -10,4 +10,4 @@ show(ManualClock)
 
 const replay = (gate) => _replay(gate)
 
-module.exports = { ManualClock, replay }
+module.exports = { ManualClock, SimulatedPool, replay }

@@ -1,1 +1,1 @@
-export { ManualClock, replay } from './testing.cjs'
+export { ManualClock, SimulatedPool, replay } from './testing.cjs'

@@ -10,13 +10,13 @@ use quota_core as core;
 use quota_core::gate::Queued;
 
 use crate::convert::millis;
-use crate::errors;
 use crate::gate::Gate;
 use crate::lease::Lease;
 use crate::principal::Principal;
 use crate::refusal::{Degradation, Offer, Refusal};
 use crate::request::Request;
-use crate::wake::Bell;
+use crate::wake::Waiting;
+use crate::{callback, errors};
 
 /// What deciding came to; `lib/` makes a `Decision` of it, which costs it less than the addon.
 pub type Decided = Either4<Lease, Degraded, Waits, Refusal>;
@@ -60,8 +60,7 @@ pub struct Waits {
     refusal: Box<core::Refusal>,
     /// `None` once it has left.
     place: Option<Queued>,
-    /// Who is told of its turn. Rung whenever the place goes, so that nobody waits for one that is gone.
-    bell: Option<Arc<Bell>>,
+    waiting: Waiting,
 }
 
 impl Waits {
@@ -72,13 +71,7 @@ impl Waits {
             max_wait_ms: millis(queued.max_wait.as_nanos()),
             refusal: queued.refusal.clone(),
             place: Some(queued),
-            bell: None,
-        }
-    }
-
-    fn ring(&mut self) {
-        if let Some(bell) = self.bell.take() {
-            bell.ring();
+            waiting: Waiting::default(),
         }
     }
 }
@@ -118,21 +111,15 @@ impl Waits {
     /// A promise of the moment when asking again may bring something else; nothing if that is so already.
     #[napi]
     pub fn due<'env>(&mut self, env: &'env Env) -> Result<Option<Object<'env>>> {
-        self.ring();
         let Some(place) = self.place.as_ref().filter(|place| !place.is_due()) else { return Ok(None) };
-        let (bell, promise) = Bell::new(env)?;
-        let waker = Waker::from(bell.clone());
-        if place.poll_due(&mut Context::from_waker(&waker)).is_ready() {
-            bell.ring();
-        }
-        self.bell = Some(bell);
-        Ok(Some(promise))
+        let is_due = |waker: &Waker| place.poll_due(&mut Context::from_waker(waker)).is_ready();
+        self.waiting.due(env, is_due).map(Some)
     }
 
     /// Decides again, with the place, which this has no longer.
     #[napi]
     pub fn again(&mut self, env: Env, gate: &Gate, who: &Principal, request: &Request) -> Result<Decided> {
-        self.ring();
+        self.waiting.ring();
         let place = self.place.take().ok_or_else(|| errors::left(&env))?;
         Ok(decided(gate.gate.admit_again(place, &who.0, &request.0)))
     }
@@ -142,13 +129,20 @@ impl Waits {
     pub fn leave(&mut self) {
         // A turn that has come and was not picked up goes to the next.
         self.place = None;
-        self.ring();
+        self.waiting.ring();
+    }
+}
+
+impl Drop for Degraded {
+    fn drop(&mut self) {
+        callback::collecting(|| drop(self.lease.take()));
     }
 }
 
 impl Drop for Waits {
     fn drop(&mut self) {
-        self.ring();
+        callback::collecting(|| drop(self.place.take()));
+        self.waiting.ring();
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use napi::bindgen_prelude::Either;
+use napi::bindgen_prelude::{Either3, Function};
 use napi::{Env, Result};
 use napi_derive::napi;
 use quota_core as core;
@@ -13,23 +13,27 @@ use quota_core::gpu::Reported;
 use quota_core::keeper::Keeper as CoreKeeper;
 use quota_core::lease::{Record, State};
 use quota_core::observe;
-use quota_core::respond;
 use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 
+use crate::alert::Subscription;
+use crate::callback::{Callback, Text};
 use crate::convert::{self, Amounts, number};
 use crate::count::{Count, type_error};
 use crate::decision::{Decided, PreviewData, decided};
 use crate::errors;
+use crate::estimate::{Answer, HostEstimator, Question};
+use crate::journal;
 use crate::keys::{IssuedKey, Key, KeyAct, KeyOptions, issued};
 use crate::lease::ReceiptData;
 use crate::policy::Policy;
-use crate::pools::{FixedPool, ReplicaLoad, ReportedPool};
+use crate::pools::{FixedPool, HostPool, LastLoad, ReplicaLoad, ReportedPool};
 use crate::principal::Principal;
-use crate::refusal::Balance;
+use crate::refusal::{Balance, headers};
 use crate::request::Request;
+use crate::simulated::SimulatedPool;
 use crate::testing::ManualClock;
-use crate::usage::{Outcome, Usage, outcome};
+use crate::usage::{Given, Usage, outcome};
 
 /// The bounds of a store's bounds, see [`Bounds`].
 const MAX_ROWS: u64 = (1 << 24) - 256;
@@ -75,14 +79,50 @@ impl Parts {
     }
 
     #[napi]
-    pub fn pool(&mut self, name: String, pool: Either<&FixedPool, &ReportedPool>) {
+    pub fn pool(&mut self, name: String, pool: Either3<&FixedPool, &ReportedPool, &SimulatedPool>) {
         match pool {
-            Either::A(fixed) => self.change(|builder| builder.pool(name, fixed.pool.clone())),
-            Either::B(reported) => {
+            Either3::A(fixed) => self.change(|builder| builder.pool(name, fixed.pool.clone())),
+            Either3::B(reported) => {
                 self.reported.insert(name.clone(), reported.pool.clone());
                 self.change(|builder| builder.pool(name, reported.pool.clone()));
             }
+            Either3::C(simulated) => self.change(|builder| builder.pool(name, simulated.pool.clone())),
         }
+    }
+
+    /// A pool of the host's: `load(nowNs)`, and what to do where JavaScript can't be asked at once.
+    #[napi]
+    pub fn host_pool(
+        &mut self,
+        env: Env,
+        name: String,
+        load: Function<'_, f64, Option<Vec<ReplicaLoad>>>,
+        posted: Function<'_, f64, ()>,
+        last: &LastLoad,
+        reports: bool,
+    ) -> Result<()> {
+        let pool = HostPool::new(Callback::new(env, load, posted)?, last, reports);
+        self.change(|builder| builder.pool(name, pool));
+        Ok(())
+    }
+
+    #[napi]
+    pub fn estimator(
+        &mut self,
+        env: Env,
+        estimate: Function<'_, Question, Answer>,
+        posted: Function<'_, Question, ()>,
+    ) -> Result<()> {
+        let estimator = HostEstimator(Callback::new(env, estimate, posted)?);
+        self.change(|builder| builder.estimator(estimator));
+        Ok(())
+    }
+
+    #[napi]
+    pub fn journal(&mut self, env: Env, push: Function<'_, Text, ()>, posted: Function<'_, Text, ()>) -> Result<()> {
+        let ring = journal::telling(env, push, posted)?;
+        self.change(|builder| builder.journal(ring));
+        Ok(())
     }
 }
 
@@ -213,7 +253,7 @@ impl Gate {
     pub fn finalize(
         &self,
         env: Env,
-        given: Either<&Outcome, &Usage>,
+        given: Given<'_>,
         request_id: Option<String>,
         lease_id: Option<String>,
     ) -> Result<ReceiptData> {
@@ -243,17 +283,37 @@ impl Gate {
             (Some(run), false) => self.gate.run_balances(&who.0, &run),
             (None, operator) => self.gate.balances(&who.0, operator),
         };
-        Ok(balances.iter().map(Balance::of).collect())
+        Ok(balances.into_iter().map(Balance).collect())
     }
 
     #[napi(js_name = "_explain")]
     pub fn explain(&self, request_id: String) -> String {
-        entries(&self.gate.explain(&request_id))
+        journal::list(&self.gate.explain(&request_id))
     }
 
     #[napi(js_name = "_recent")]
     pub fn recent(&self, tenant: String, last_ms: Count) -> String {
-        entries(&self.gate.recent(&tenant, last_ms.0.saturating_mul(1_000_000)))
+        journal::list(&self.gate.recent(&tenant, last_ms.0.saturating_mul(1_000_000)))
+    }
+
+    #[napi(js_name = "_journal")]
+    pub fn journal(&self, after: Option<Count>) -> String {
+        journal::entries(&self.gate, after.map(|count| count.0))
+    }
+
+    #[napi(js_name = "_onAlert")]
+    pub fn on_alert(
+        &self,
+        env: Env,
+        told: Function<'_, Text, ()>,
+        posted: Function<'_, Text, ()>,
+    ) -> Result<Subscription> {
+        Ok(Subscription::new(&self.gate, Callback::new(env, told, posted)?))
+    }
+
+    #[napi(js_name = "_snapshot")]
+    pub fn snapshot(&self) -> String {
+        self.gate.snapshot().to_json().to_string()
     }
 
     /// Leases whose usage is unknown, the oldest first.
@@ -330,16 +390,7 @@ impl Gate {
 
     #[napi(js_name = "_headers")]
     pub fn headers(&self, env: Env, who: &Principal, manner: Option<String>) -> Result<Vec<Vec<String>>> {
-        let balances = self.gate.balances(&who.0, false);
-        let headers = match manner.as_deref() {
-            None | Some("openai") => respond::headers::openai(&balances),
-            Some("anthropic") => respond::headers::anthropic(&balances, self.gate.now().wall),
-            Some("ietf") => respond::headers::ietf(&balances),
-            Some(other) => {
-                return Err(type_error(env, format!("the manner is 'openai', 'anthropic' or 'ietf', not {other:?}")));
-            }
-        };
-        Ok(headers.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect())
+        headers(env, &self.gate.balances(&who.0, false), manner.as_deref(), self.gate.now().wall)
     }
 
     /// States how full a pool is, in percent, for steps of degrading; `false` for a pool that the policy does not name.
@@ -382,10 +433,6 @@ fn target(env: Env, tenant: Option<String>, key: Option<String>, model: Option<S
         (None, None, Some(model)) => Ok(Target::Model(model.into())),
         _ => Err(type_error(env, "a tenant, a tenant and a key of it, or a model is wanted")),
     }
-}
-
-fn entries(entries: &[core::journal::Entry]) -> String {
-    serde_json::Value::Array(entries.iter().map(core::journal::Entry::to_json).collect()).to_string()
 }
 
 /// The thread that sweeps a gate.

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use napi::bindgen_prelude::{Buffer, Either, Uint8ArraySlice};
+use napi::bindgen_prelude::{Buffer, Uint8ArraySlice};
 use napi::{Env, Result};
 use napi_derive::napi;
 use quota_core as core;
@@ -17,8 +17,8 @@ use crate::convert::{Amounts, millis, number};
 use crate::count::{Count, type_error};
 use crate::principal::Principal;
 use crate::refusal::Degradation;
-use crate::usage::{Outcome, Usage, outcome};
-use crate::{errors, usage};
+use crate::usage::{Given, Usage, outcome};
+use crate::{callback, errors, usage};
 
 /// A lease as it came, or inside the meter of its stream.
 enum Inner {
@@ -30,6 +30,7 @@ enum Inner {
 
 /// What a lease and its stream share.
 struct Held {
+    /// `Inner::Moving` also once it is dropped.
     inner: RefCell<Inner>,
     /// Of its endings that differ: at most one as unresolved and one that resolves it.
     receipts: RefCell<Vec<core::Receipt>>,
@@ -80,6 +81,13 @@ impl Held {
             Inner::Moving => unreachable!("a lease moves into its meter under an exclusive borrow"),
         };
         Some(self.over(env, ended))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // What is dropped here was collected: its end may be journaled, by a journal of the host's.
+        callback::collecting(|| drop(self.inner.replace(Inner::Moving)));
     }
 }
 
@@ -236,7 +244,7 @@ impl Lease {
     }
 
     #[napi(js_name = "_finish")]
-    pub fn finish(&self, env: Env, given: Either<&Outcome, &Usage>) -> Result<u32> {
+    pub fn finish(&self, env: Env, given: Given<'_>) -> Result<u32> {
         let given = outcome(given);
         let ended = self.0.with(|lease| lease.finish(given));
         self.0.over(&env, ended)

@@ -3,21 +3,28 @@
 //! Each method converts, calls and converts. What begins with `_` is called by `lib/` alone, which adds what is a matter of
 //! JavaScript: promises, signals, disposal, and the classes of errors.
 
+mod alert;
+mod calendar;
+mod callback;
 mod convert;
 mod count;
 mod decision;
 mod errors;
+mod estimate;
 mod gate;
 mod host;
+mod journal;
 mod keys;
 mod lease;
 mod policy;
 mod pools;
+mod price;
 mod principal;
 mod reader;
 mod refusal;
 mod request;
 mod scheduler;
+mod simulated;
 mod testing;
 mod upstream;
 mod usage;

@@ -1,13 +1,15 @@
 //! Pools: what is declared of them, what their servers tell, and what the servers are told.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use napi::{Env, Result};
 use napi_derive::napi;
 use quota_core as core;
-use quota_core::gpu::{Dialect, Reported, Unreadable};
+use quota_core::gpu::{Dialect, GpuBackend, Load, Reported, Unreadable};
+use quota_core::time::Now;
 
+use crate::callback::Callback;
 use crate::convert::number;
 use crate::count::{Count, plain, type_error};
 use crate::errors;
@@ -101,6 +103,10 @@ pub struct ReplicaLoad {
     pub max_running: Option<Count>,
     /// Requests thrown back for lack of memory since the server started.
     pub preemptions: Option<Count>,
+    /// The gate's time at which this was measured; absent where it is declared.
+    pub as_of_ns: Option<Count>,
+    /// Whether the figures no longer hold.
+    pub stale: Option<bool>,
 }
 
 impl ReplicaLoad {
@@ -113,6 +119,8 @@ impl ReplicaLoad {
             kv_tokens: figure(load.kv_tokens),
             max_running: figure(load.max_running),
             preemptions: figure(load.preemptions),
+            as_of_ns: figure(load.as_of),
+            stale: load.stale.then_some(true),
         }
     }
 
@@ -124,8 +132,61 @@ impl ReplicaLoad {
             kv_tokens: plain(self.kv_tokens),
             max_running: plain(self.max_running),
             preemptions: plain(self.preemptions),
-            ..core::gpu::ReplicaLoad::default()
+            as_of: plain(self.as_of_ns),
+            stale: self.stale.unwrap_or(false),
         }
+    }
+}
+
+/// The newest that a pool of the host's has told.
+#[napi(js_name = "_LastLoad")]
+pub struct LastLoad(Arc<Mutex<Load>>);
+
+#[napi]
+impl LastLoad {
+    #[napi(constructor)]
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> LastLoad {
+        LastLoad(Arc::default())
+    }
+
+    #[napi]
+    pub fn set(&self, replicas: Vec<ReplicaLoad>) {
+        *lock(&self.0) = load(Some(replicas));
+    }
+}
+
+fn lock(load: &Mutex<Load>) -> MutexGuard<'_, Load> {
+    load.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn load(replicas: Option<Vec<ReplicaLoad>>) -> Load {
+    Load { replicas: replicas.into_iter().flatten().map(ReplicaLoad::core).collect() }
+}
+
+/// A pool of the host's. Asked from another thread it tells the last that it knows, and asks for the next time.
+pub struct HostPool {
+    ask: Callback<f64, Option<Vec<ReplicaLoad>>>,
+    last: Arc<Mutex<Load>>,
+    reports: bool,
+}
+
+impl HostPool {
+    pub fn new(ask: Callback<f64, Option<Vec<ReplicaLoad>>>, last: &LastLoad, reports: bool) -> HostPool {
+        HostPool { ask, last: last.0.clone(), reports }
+    }
+}
+
+impl GpuBackend for HostPool {
+    fn load(&self, now: Now) -> Load {
+        if let Some(told) = self.ask.call(number(now.mono)) {
+            *lock(&self.last) = load(told);
+        }
+        lock(&self.last).clone()
+    }
+
+    fn reports(&self) -> bool {
+        self.reports
     }
 }
 

@@ -1,14 +1,16 @@
 //! What a decision is explained with: refusals, balances, lesser forms, offers.
 
-use napi::bindgen_prelude::Either;
+use napi::bindgen_prelude::{ClassInstance, Either};
 use napi::{Env, Result};
 use napi_derive::napi;
 use quota_core as core;
 use quota_core::refusal::Wait;
 use quota_core::respond;
+use quota_core::time::{Clock, SystemClock};
 
-use crate::convert::{amount, millis, number};
+use crate::convert::{amount, instant, millis, number};
 use crate::count::type_error;
+use crate::errors;
 use crate::lease::ReceiptData;
 
 /// One limit that had no room.
@@ -143,6 +145,16 @@ impl Refusal {
         self.0.reason.retry() != core::reason::Retry::No
     }
 
+    #[napi(js_name = "_fromText")]
+    pub fn from_text(env: Env, data: String) -> Result<Refusal> {
+        from_data(&env, &data).map(Refusal::new)
+    }
+
+    #[napi(js_name = "_toText")]
+    pub fn to_text(&self, env: Env) -> Result<String> {
+        to_data(&env, &*self.0)
+    }
+
     /// One sentence for the asker.
     #[napi(getter)]
     pub fn message(&self) -> String {
@@ -229,39 +241,113 @@ impl Offer {
 }
 
 /// The state of one limit for one principal.
-#[napi(object, object_from_js = false, use_nullable = true)]
-pub struct Balance {
-    pub scope: String,
-    pub limit: String,
-    pub meter: &'static str,
-    pub hard: Either<f64, String>,
-    pub soft: Option<Either<f64, String>>,
-    pub used: Either<f64, String>,
-    pub remaining: Either<f64, String>,
-    /// Until everything is back; `None` for what is held.
-    pub resets_ms: Option<f64>,
-    /// Whether the window rolls, so that what was used comes back bit by bit.
-    pub rolling: bool,
-    /// The window, where it has a fixed length.
-    pub window_ms: Option<f64>,
-}
+#[napi]
+pub struct Balance(pub(crate) core::Balance);
 
 impl Balance {
-    pub fn of(balance: &core::Balance) -> Balance {
-        let figure = |figure| amount(balance.meter, figure);
-        Balance {
-            scope: balance.scope.to_string(),
-            limit: balance.limit.to_string(),
-            meter: balance.meter.name(),
-            hard: figure(balance.hard),
-            soft: balance.soft.map(figure),
-            used: figure(balance.used),
-            remaining: figure(balance.remaining),
-            resets_ms: balance.resets_in.map(|time| millis(time.as_nanos())),
-            rolling: balance.rolling,
-            window_ms: balance.window.map(|nanos| millis(nanos.into())),
-        }
+    fn figure(&self, figure: u64) -> Either<f64, String> {
+        amount(self.0.meter, figure)
     }
+}
+
+#[napi]
+impl Balance {
+    #[napi(js_name = "_fromText")]
+    pub fn from_text(env: Env, data: String) -> Result<Balance> {
+        from_data(&env, &data).map(Balance)
+    }
+
+    #[napi(js_name = "_toText")]
+    pub fn to_text(&self, env: Env) -> Result<String> {
+        to_data(&env, &self.0)
+    }
+
+    #[napi(getter)]
+    pub fn scope(&self) -> &str {
+        &self.0.scope
+    }
+
+    #[napi(getter)]
+    pub fn limit(&self) -> &str {
+        &self.0.limit
+    }
+
+    #[napi(getter)]
+    pub fn meter(&self) -> &'static str {
+        self.0.meter.name()
+    }
+
+    #[napi(getter)]
+    pub fn hard(&self) -> Either<f64, String> {
+        self.figure(self.0.hard)
+    }
+
+    #[napi(getter)]
+    pub fn soft(&self) -> Option<Either<f64, String>> {
+        self.0.soft.map(|soft| self.figure(soft))
+    }
+
+    #[napi(getter)]
+    pub fn used(&self) -> Either<f64, String> {
+        self.figure(self.0.used)
+    }
+
+    #[napi(getter)]
+    pub fn remaining(&self) -> Either<f64, String> {
+        self.figure(self.0.remaining)
+    }
+
+    /// Until everything is back; `null` for what is held.
+    #[napi(getter)]
+    pub fn resets_ms(&self) -> Option<f64> {
+        self.0.resets_in.map(|time| millis(time.as_nanos()))
+    }
+
+    /// Whether the window rolls, so that what was used comes back bit by bit.
+    #[napi(getter)]
+    pub fn rolling(&self) -> bool {
+        self.0.rolling
+    }
+
+    /// The window, where it has a fixed length.
+    #[napi(getter)]
+    pub fn window_ms(&self) -> Option<f64> {
+        self.0.window.map(|nanos| millis(nanos.into()))
+    }
+}
+
+fn from_data<T: serde::de::DeserializeOwned>(env: &Env, data: &str) -> Result<T> {
+    serde_json::from_str(data).map_err(|error| errors::input(env, "data_invalid", error.to_string()))
+}
+
+fn to_data(env: &Env, object: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(object).map_err(|error| errors::input(env, "data_invalid", error.to_string()))
+}
+
+/// Balances as rate-limit headers, in the manner of `openai`, `anthropic` or `ietf`. Anthropic's resets are instants: `at` is
+/// the present.
+pub fn headers(env: Env, balances: &[core::Balance], manner: Option<&str>, at: u64) -> Result<Vec<Vec<String>>> {
+    let headers = match manner {
+        None | Some("openai") => respond::headers::openai(balances),
+        Some("anthropic") => respond::headers::anthropic(balances, at),
+        Some("ietf") => respond::headers::ietf(balances),
+        Some(other) => {
+            return Err(type_error(env, format!("the manner is 'openai', 'anthropic' or 'ietf', not {other:?}")));
+        }
+    };
+    Ok(headers.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect())
+}
+
+#[napi(js_name = "_balanceHeaders")]
+pub fn balance_headers(
+    env: Env,
+    balances: Vec<ClassInstance<'_, Balance>>,
+    manner: Option<String>,
+    at: Option<String>,
+) -> Result<Vec<Vec<String>>> {
+    let at = at.map_or_else(|| Ok(SystemClock::new().now().wall), |at| instant(&env, &at))?;
+    let balances: Vec<core::Balance> = balances.iter().map(|balance| balance.0.clone()).collect();
+    headers(env, &balances, manner.as_deref(), at)
 }
 
 /// One row of the registry of reasons.

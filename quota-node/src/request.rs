@@ -4,7 +4,7 @@ use napi::{Env, Result};
 use napi_derive::napi;
 use quota_core as core;
 use quota_core::estimate::body;
-use quota_core::request::{Input, Kind};
+use quota_core::request::{Input, Kind, Part};
 
 use crate::convert::{self, number};
 use crate::count::{Count, plain, type_error};
@@ -39,6 +39,14 @@ pub struct BodyOptions {
     pub lane: Option<String>,
     pub run_id: Option<String>,
     pub tool_calls: Option<Count>,
+}
+
+/// Ceilings of output; `null` for one that is not set.
+#[napi(object, object_to_js = false)]
+#[derive(Default)]
+pub struct Ceilings {
+    pub per_choice: Option<Vec<Option<Count>>>,
+    pub total: Option<Vec<Option<Count>>>,
 }
 
 /// What a request asks for.
@@ -104,6 +112,37 @@ impl Request {
             tool_calls: plain(tool_calls),
             ..request
         }))
+    }
+
+    /// The texts that are counted, in their order; empty where the host has counted the input itself. An estimator reads them.
+    #[napi(getter)]
+    pub fn texts(&self) -> Vec<String> {
+        let Input::Parts(parts) = &self.0.input else { return Vec::new() };
+        let texts = parts.iter().flat_map(|part| match part {
+            Part::Text(text) | Part::ResponseFormat(text) => [Some(text), None],
+            Part::ToolCall { name, arguments } => [Some(name), Some(arguments)],
+            Part::Tools { json, .. } => [Some(json), None],
+            Part::Message { name, .. } => [name.as_ref(), None],
+            Part::Image(_) | Part::Audio { .. } | Part::Document { .. } => [None, None],
+        });
+        texts.flatten().cloned().collect()
+    }
+
+    /// The tokens of each picture, in their order.
+    #[napi(getter)]
+    pub fn image_tokens(&self) -> Vec<f64> {
+        core::estimate::images_of(&self.0).into_iter().map(number).collect()
+    }
+
+    /// The most output tokens that it can use over all its choices, cut at the ceilings of one choice and of the whole
+    /// request; 0 for embeddings.
+    #[napi]
+    pub fn output_ceiling(&self, ceilings: Option<Ceilings>) -> f64 {
+        let Ceilings { per_choice, total } = ceilings.unwrap_or_default();
+        let plain = |given: Option<Vec<Option<Count>>>| -> Vec<Option<u64>> {
+            given.into_iter().flatten().map(plain).collect()
+        };
+        number(core::estimate::output_of(&self.0, &plain(per_choice), &plain(total)))
     }
 
     #[napi(getter)]

@@ -1,19 +1,22 @@
 //! The scheduler by itself, for hosts that queue in front of a pool without a gate.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
+use napi::bindgen_prelude::Object;
 use napi::{Env, Result};
 use napi_derive::napi;
 use quota_core as core;
 use quota_core::scheduler::drr::{End, Mode};
 use quota_core::scheduler::{Arrival, Capacity, Settings};
 use quota_core::work::{Tokens, WorkRates};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::convert::number;
 use crate::count::{Count, plain, type_error};
 use crate::errors;
+use crate::wake::Waiting;
 
 /// A lane of a pool.
 #[napi(object, object_to_js = false)]
@@ -147,7 +150,7 @@ impl Scheduler {
         arrival.reports_progress = options.reports_progress.unwrap_or(false);
         arrival.max_queued = plain(options.max_queued);
         let place = self.0.arrive(arrival, options.now_ns.0);
-        place.map(|place| Place(Some(place))).map_err(|refused| errors::unqueued(&env, &refused))
+        place.map(Place::new).map_err(|refused| errors::unqueued(&env, &refused))
     }
 
     /// Changes how many requests the pool takes.
@@ -176,29 +179,22 @@ impl Scheduler {
 
     #[napi(js_name = "_figures")]
     pub fn figures(&self) -> String {
-        let Some(figures) = self.0.figures() else { return "null".into() };
-        let mut lanes = Map::new();
-        for lane in &figures.lanes {
-            let mut tenants = Map::new();
-            for tenant in &lane.tenants {
-                let flow = json!({
-                    "queued": tenant.flow.queued,
-                    "inFlight": tenant.flow.in_flight,
-                    "deficit": tenant.flow.deficit,
-                    "served": tenant.flow.served,
-                });
-                tenants.insert(tenant.tenant.to_string(), flow);
-            }
-            let shown = json!({ "queued": lane.queued, "served": lane.served, "tenants": Value::Object(tenants) });
-            lanes.insert(lane.lane.to_string(), shown);
-        }
-        json!({ "inFlight": figures.valve.in_flight, "most": figures.valve.most, "lanes": lanes }).to_string()
+        self.0.figures().map_or(Value::Null, |figures| figures.to_json()).to_string()
     }
 }
 
 /// A place in a pool's queue.
 #[napi]
-pub struct Place(Option<core::scheduler::Place>);
+pub struct Place {
+    place: Option<core::scheduler::Place>,
+    waiting: Waiting,
+}
+
+impl Place {
+    fn new(place: core::scheduler::Place) -> Place {
+        Place { place: Some(place), waiting: Waiting::default() }
+    }
+}
 
 #[napi]
 impl Place {
@@ -206,7 +202,7 @@ impl Place {
     /// `QueueRefused`.
     #[napi]
     pub fn try_turn(&mut self, env: Env) -> Result<Option<Turn>> {
-        match self.0.as_mut().and_then(core::scheduler::Place::try_turn) {
+        match self.place.as_mut().and_then(core::scheduler::Place::try_turn) {
             None => Ok(None),
             Some(Ok(turn)) => Ok(Some(Turn(Some(turn)))),
             Some(Err(refused)) => Err(errors::unqueued(&env, &refused)),
@@ -216,13 +212,32 @@ impl Place {
     /// Whether there is something to pick up, or it was.
     #[napi(getter)]
     pub fn is_due(&self) -> bool {
-        self.0.as_ref().is_none_or(core::scheduler::Place::is_due)
+        self.place.as_ref().is_none_or(core::scheduler::Place::is_due)
+    }
+
+    /// A promise of the moment when there is something to pick up; nothing if there is already.
+    #[napi(js_name = "_due")]
+    pub fn due<'env>(&mut self, env: &'env Env) -> Result<Option<Object<'env>>> {
+        let Some(place) = self.place.as_ref().filter(|place| !place.is_due()) else { return Ok(None) };
+        let is_due = |waker: &Waker| {
+            place.wake_by(waker);
+            // What came between the look and the registration is seen by this one.
+            place.is_due()
+        };
+        self.waiting.due(env, is_due).map(Some)
     }
 
     /// Gives the place up, and a turn that has come and was not picked up.
     #[napi]
     pub fn leave(&mut self) {
-        self.0 = None;
+        self.place = None;
+        self.waiting.ring();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.waiting.ring();
     }
 }
 
@@ -282,6 +297,6 @@ impl Turn {
         let turn = self.0.take().ok_or_else(|| over(&env))?;
         let due = plain(options.due_ns).unwrap_or(u64::MAX);
         let place = turn.put_back(scope.into(), options.whole_flow.unwrap_or(true), due, options.now_ns.0);
-        place.map(|place| Place(Some(place))).map_err(|refused| errors::unqueued(&env, &refused))
+        place.map(Place::new).map_err(|refused| errors::unqueued(&env, &refused))
     }
 }

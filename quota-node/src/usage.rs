@@ -180,8 +180,11 @@ impl Usage {
 #[napi]
 pub struct Outcome(pub(crate) core::usage::Outcome);
 
+/// What ends a lease.
+pub type Given<'a> = Either<&'a Outcome, &'a Usage>;
+
 /// An outcome, or a usage that is final.
-pub fn outcome(given: Either<&Outcome, &Usage>) -> core::usage::Outcome {
+pub fn outcome(given: Given<'_>) -> core::usage::Outcome {
     match given {
         Either::A(outcome) => outcome.0.clone(),
         Either::B(usage) => core::usage::Outcome::Final(usage.0.clone()),

@@ -3,17 +3,38 @@
 import assert from 'node:assert/strict'
 import { readFileSync, readdirSync } from 'node:fs'
 import { test } from 'node:test'
+import * as calendar from './corpus/calendar.mjs'
 import { CORE, Failed } from './corpus/common.mjs'
+import * as config from './corpus/config.mjs'
+import * as estimate from './corpus/estimate.mjs'
 import * as keys from './corpus/keys.mjs'
 import * as metrics from './corpus/metrics.mjs'
+import * as price from './corpus/price.mjs'
 import * as queue from './corpus/queue.mjs'
+import * as respond from './corpus/respond.mjs'
 import * as scenario from './corpus/scenario.mjs'
 import * as schedule from './corpus/schedule.mjs'
 import * as sse from './corpus/sse.mjs'
+import * as tokens from './corpus/tokens.mjs'
 import * as upstream from './corpus/upstream.mjs'
 import * as usage from './corpus/usage.mjs'
 
-const RUNNERS = { keys, metrics, queue, scenario, schedule, sse, upstream, usage }
+const RUNNERS = {
+  calendar,
+  config,
+  estimate,
+  keys,
+  metrics,
+  price,
+  queue,
+  respond,
+  scenario,
+  schedule,
+  sse,
+  tokens,
+  upstream,
+  usage,
+}
 
 const names = readdirSync(`${CORE}vectors`).filter((name) => name.endsWith('.json')).sort()
 const files = names.map((name) => ({ name, ...JSON.parse(readFileSync(`${CORE}vectors/${name}`, 'utf8')) }))

@@ -81,13 +81,13 @@ class Run {
 
   compare(expect, turns, refused) {
     const figures = this.scheduler.figures()
-    const lanes = Object.values(figures.lanes)
+    const { lanes } = figures
     const found = {
       turns,
       refused,
       queued: lanes.reduce((sum, lane) => sum + lane.queued, 0),
-      in_flight: figures.inFlight,
-      tenants: lanes.flatMap((lane) => Object.keys(lane.tenants)),
+      in_flight: figures.in_flight,
+      tenants: lanes.flatMap((lane) => lane.tenants.map(({ tenant }) => tenant)),
     }
     const wanted = { turns: [], refused: {}, ...expect }
     for (const [name, want] of Object.entries(wanted)) if (want !== null) equal(name, found[name], want)

@@ -62,9 +62,8 @@ class Run {
       between(`work between the items of ${tenant}`, work, bounds)
     }
     for (const [tenant, deficit] of Object.entries(expect.deficit_at_rest ?? {})) {
-      const lanes = Object.values(this.scheduler.figures().lanes)
-      const lane = lanes.find((lane) => tenant in lane.tenants)
-      equal(`deficit of ${tenant}`, lane?.tenants[tenant].deficit, deficit)
+      const flows = this.scheduler.figures().lanes.flatMap((lane) => lane.tenants)
+      equal(`deficit of ${tenant}`, flows.find((flow) => flow.tenant === tenant)?.deficit, deficit)
     }
   }
 
