@@ -1,6 +1,7 @@
 'use strict'
 // A middleware for Express 5, and for whatever else calls `(req, res, next)`.
 
+const { ROUTES } = require('./wrappers/routes.cjs')
 const { Door } = require('./wrappers/door.cjs')
 const { enter } = require('./wrappers/node.cjs')
 
@@ -21,4 +22,4 @@ function quotaMiddleware(options) {
   }
 }
 
-module.exports = { quotaMiddleware }
+module.exports = { ROUTES, quotaMiddleware }

@@ -1,1 +1,1 @@
-export { quotaMiddleware } from './express.cjs'
+export { ROUTES, quotaMiddleware } from './express.cjs'

@@ -2,6 +2,7 @@
 // A plugin for Fastify 5.
 
 const { Readable } = require('node:stream')
+const { ROUTES } = require('./wrappers/routes.cjs')
 const { Door } = require('./wrappers/door.cjs')
 const { enter } = require('./wrappers/node.cjs')
 
@@ -29,4 +30,4 @@ Object.assign(quotaPlugin, {
   [Symbol.for('plugin-meta')]: { name: 'quota-node', fastify: '5.x' },
 })
 
-module.exports = { quotaPlugin }
+module.exports = { ROUTES, quotaPlugin }

@@ -1,1 +1,1 @@
-export { quotaPlugin } from './fastify.cjs'
+export { ROUTES, quotaPlugin } from './fastify.cjs'

@@ -9,4 +9,4 @@ function quotaFetch(fetch, { routes = CALLS, ...options } = {}) {
   return throughGate(fetch, new Terms(options, { routes, free: FREE }))
 }
 
-module.exports = { quotaFetch }
+module.exports = { ROUTES: CALLS, quotaFetch }

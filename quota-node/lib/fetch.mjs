@@ -1,1 +1,1 @@
-export { quotaFetch } from './fetch.cjs'
+export { ROUTES, quotaFetch } from './fetch.cjs'

@@ -1,6 +1,7 @@
 'use strict'
 // A middleware for Hono 4.
 
+const { ROUTES } = require('./wrappers/routes.cjs')
 const { Door, Visit, Body, BODY_MS } = require('./wrappers/door.cjs')
 const { metered } = require('./wrappers/web.cjs')
 
@@ -75,4 +76,4 @@ async function read(raw, most) {
   return body.whole()
 }
 
-module.exports = { quotaMiddleware }
+module.exports = { ROUTES, quotaMiddleware }

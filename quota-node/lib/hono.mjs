@@ -1,1 +1,1 @@
-export { quotaMiddleware } from './hono.cjs'
+export { ROUTES, quotaMiddleware } from './hono.cjs'

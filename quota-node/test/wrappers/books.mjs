@@ -67,7 +67,7 @@ export async function until(happens) {
 export function learn(gate) {
   const who = principal('short')
   for (let number = 0; number < 32; number++) {
-    const request = new Request({ model: 'm', inputTokens: 10, maxOutputTokens: 400 })
+    const request = new Request({ model: 'm', inputTokens: 10, maxOutputTokens: 380 })
     gate.admit(who, request).lease.settle({ prompt_tokens: 1, completion_tokens: 1 })
   }
 }

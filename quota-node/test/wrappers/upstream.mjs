@@ -7,18 +7,18 @@ import { gzipSync } from 'node:zlib'
 /** What every answer reports. */
 export const INPUT = 11
 export const OUTPUT = 7
-/** How many pieces a stream's text comes in. */
-export const PIECES = 4
+/** How many pieces a stream's text comes in, unless it is said. */
+const PIECES = 4
 
 const sse = (event) => `data: ${JSON.stringify(event)}\n\n`
 const named = (event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`
-const pieces = (make) => Array.from({ length: PIECES }, (_, number) => make(number))
+const repeat = (length, make) => Array.from({ length }, make)
 const used = { prompt_tokens: INPUT, completion_tokens: OUTPUT, total_tokens: INPUT + OUTPUT }
 
-function chat({ stream, usage, words }) {
-  const common = { id: 'c1', created: 1, model: 'm' }
+function chat({ stream, usage, words, pieces, padding }) {
+  const common = { id: 'c1', created: 1, model: 'm', ...(padding && { padding: 'x'.repeat(padding) }) }
   if (!stream) {
-    const message = { role: 'assistant', content: 'word '.repeat(PIECES), refusal: null }
+    const message = { role: 'assistant', content: 'word '.repeat(pieces), refusal: null }
     const choices = [{ index: 0, message, finish_reason: 'stop', logprobs: null }]
     return { ...common, object: 'chat.completion', choices, ...(usage && { usage: used }) }
   }
@@ -27,22 +27,22 @@ function chat({ stream, usage, words }) {
     object: 'chat.completion.chunk',
     choices: [{ index: 0, delta, finish_reason }],
   })
-  const events = pieces(() => chunk({ role: 'assistant', content: 'word '.repeat(words) }))
+  const events = repeat(pieces, () => chunk({ role: 'assistant', content: 'word '.repeat(words) }))
   events.push(chunk({}, 'stop'))
   if (usage) events.push({ ...common, object: 'chat.completion.chunk', choices: [], usage: used })
   return [...events.map(sse), 'data: [DONE]\n\n']
 }
 
-function completion({ stream, usage, words }) {
+function completion({ stream, usage, words, pieces }) {
   const choice = { index: 0, text: 'word '.repeat(words), finish_reason: 'stop', logprobs: null }
   const common = { id: 'c1', object: 'text_completion', created: 1, model: 'm' }
   if (!stream) return { ...common, choices: [choice], usage: used }
-  const events = pieces(() => ({ ...common, choices: [choice] }))
+  const events = repeat(pieces, () => ({ ...common, choices: [choice] }))
   if (usage) events.push({ ...common, choices: [], usage: used })
   return [...events.map(sse), 'data: [DONE]\n\n']
 }
 
-function responses({ stream, usage, words }) {
+function responses({ stream, usage, words, pieces }) {
   const details = { input_tokens_details: { cached_tokens: 0 }, output_tokens_details: { reasoning_tokens: 0 } }
   const told = { input_tokens: INPUT, output_tokens: OUTPUT, total_tokens: INPUT + OUTPUT, ...details }
   const content = [{ type: 'output_text', text: 'word', annotations: [] }]
@@ -53,13 +53,13 @@ function responses({ stream, usage, words }) {
   const delta = { type: 'response.output_text.delta', item_id: 'i1', output_index: 0, content_index: 0 }
   const events = [
     { type: 'response.created', response: { ...common, status: 'in_progress', output: [] } },
-    ...pieces(() => ({ ...delta, delta: 'word '.repeat(words) })),
+    ...repeat(pieces, () => ({ ...delta, delta: 'word '.repeat(words) })),
     { type: 'response.completed', response: whole },
   ]
   return events.map((event, sequence_number) => named({ ...event, sequence_number }))
 }
 
-function messages({ stream, usage, words }) {
+function messages({ stream, usage, words, pieces }) {
   const common = { id: 'm1', type: 'message', role: 'assistant', model: 'm', stop_sequence: null }
   if (!stream) {
     const told = usage && { usage: { input_tokens: INPUT, output_tokens: OUTPUT } }
@@ -70,7 +70,7 @@ function messages({ stream, usage, words }) {
   return [
     { type: 'message_start', message: start },
     { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
-    ...pieces(() => ({ type: 'content_block_delta', index: 0, delta })),
+    ...repeat(pieces, () => ({ type: 'content_block_delta', index: 0, delta })),
     { type: 'content_block_stop', index: 0 },
     {
       type: 'message_delta',
@@ -86,11 +86,11 @@ function embeddings() {
   return { object: 'list', model: 'm', data, usage: { prompt_tokens: INPUT, total_tokens: INPUT } }
 }
 
-function gemini({ stream, words }) {
+function gemini({ stream, words, pieces }) {
   const usageMetadata = { promptTokenCount: INPUT, candidatesTokenCount: OUTPUT, totalTokenCount: INPUT + OUTPUT }
   const content = { role: 'model', parts: [{ text: 'word '.repeat(words) }] }
   const answer = { candidates: [{ content, finishReason: 'STOP', index: 0 }], usageMetadata }
-  return stream ? pieces(() => sse(answer)) : answer
+  return stream ? repeat(pieces, () => sse(answer)) : answer
 }
 
 const ANSWERS = [
@@ -104,8 +104,8 @@ const ANSWERS = [
 ]
 
 /**
- * What the next requests meet: `steps`, then plain answers. A step has a `status`, whether there is `usage`, `gzip`, `words`
- * in each piece of a stream, more `headers`, and `how`: `hang` (no head), `hangMidway` (two pieces, then nothing), `break`
+ * What the next requests meet: `steps`, then plain answers. A step has a `status`, whether there is `usage`, `gzip`, how
+ * many `pieces` of how many `words` a stream has, bytes of `padding` in each, more `headers`, and `how`: `hang` (no head), `hangMidway` (two pieces, then nothing), `break`
  * (no head), `breakMidway`. `go()` lets go on what hangs. What has come is in `calls`.
  */
 export class Upstream {
@@ -113,6 +113,9 @@ export class Upstream {
   calls = []
   /** Answers on which the other side has hung up before their end. */
   left = 0
+  /** Events that were sent, and whether the next one waits for the other side to read. */
+  sent = 0
+  isBlocked = false
 
   static async start() {
     const upstream = new Upstream()
@@ -137,6 +140,8 @@ export class Upstream {
     this.steps = []
     this.calls = []
     this.left = 0
+    this.sent = 0
+    this.isBlocked = false
   }
 
   async #meet(req, res) {
@@ -147,7 +152,7 @@ export class Upstream {
     const [path] = req.url.split('?')
     this.calls.push({ path, body, headers: req.headers, method: req.method })
     res.on('close', () => (this.left += res.writableFinished ? 0 : 1))
-    const step = { status: 200, usage: true, words: 1, headers: {}, ...this.steps.shift() }
+    const step = { status: 200, usage: true, pieces: PIECES, words: 1, headers: {}, ...this.steps.shift() }
     if (step.how === 'hang') await going
     if (step.how === 'break') return req.socket.destroy()
     const make = ANSWERS.find(([end]) => path.endsWith(end))?.[1]
@@ -157,7 +162,7 @@ export class Upstream {
     }
     const stream = body.stream ?? path.endsWith(':streamGenerateContent')
     const asked = ![chat, completion].includes(make) || !stream || (body.stream_options?.include_usage ?? false)
-    const answer = make({ stream, usage: step.usage && asked, words: step.words })
+    const answer = make({ ...step, stream, usage: step.usage && asked })
     if (Array.isArray(answer)) await this.#stream(req, res, step, answer, going)
     else this.#whole(res, step, answer)
   }
@@ -174,10 +179,14 @@ export class Upstream {
     const encoding = step.gzip ? { 'content-encoding': 'gzip' } : {}
     res.writeHead(200, { 'content-type': 'text/event-stream', ...encoding, ...step.headers })
     if (step.gzip) return res.end(gzipSync(events.join('')))
+    const closed = once(res, 'close')
     for (const [number, event] of events.entries()) {
       if (number === 2 && step.how === 'hangMidway') await going
       if (number === 2 && step.how === 'breakMidway') return req.socket.destroy()
-      if (!res.write(event) && !res.destroyed) await Promise.race([once(res, 'drain'), once(res, 'close')])
+      this.sent += 1
+      this.isBlocked = true
+      await Promise.race([closed, new Promise((go) => res.write(event, go))])
+      this.isBlocked = false
     }
     res.end()
   }
