@@ -53,6 +53,8 @@ function responses({ stream, usage, words, pieces }) {
   const delta = { type: 'response.output_text.delta', item_id: 'i1', output_index: 0, content_index: 0 }
   const events = [
     { type: 'response.created', response: { ...common, status: 'in_progress', output: [] } },
+    { type: 'response.output_item.added', output_index: 0, item: { ...output[0], status: 'in_progress', content: [] } },
+    { type: 'response.content_part.added', item_id: 'i1', output_index: 0, content_index: 0, part: { ...content[0], text: '' } },
     ...repeat(pieces, () => ({ ...delta, delta: 'word '.repeat(words) })),
     { type: 'response.completed', response: whole },
   ]
@@ -160,8 +162,8 @@ export class Upstream {
       const error = { message: 'no', type: 't', code: 'c', param: null }
       return this.#whole(res, { ...step, status: make ? step.status : 404 }, { type: 'error', error })
     }
-    const stream = body.stream ?? path.endsWith(':streamGenerateContent')
-    const asked = ![chat, completion].includes(make) || !stream || (body.stream_options?.include_usage ?? false)
+    const stream = body?.stream ?? path.endsWith(':streamGenerateContent')
+    const asked = ![chat, completion].includes(make) || !stream || (body?.stream_options?.include_usage ?? false)
     const answer = make({ ...step, stream, usage: step.usage && asked })
     if (Array.isArray(answer)) await this.#stream(req, res, step, answer, going)
     else this.#whole(res, step, answer)
