@@ -1,6 +1,8 @@
 // What the wrappers' tests share: a policy, a gate, its books, and looking again until a deadline.
 
 import assert from 'node:assert/strict'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import { setTimeout as after } from 'node:timers/promises'
 import { Gate, Policy, Principal, Request } from 'quota-node'
 import { replay } from 'quota-node/testing'
@@ -112,4 +114,14 @@ export class Books {
     const { missing, differ } = replay(this.gate)
     assert.deepEqual({ missing, differ }, { missing: 0, differ: [] })
   }
+}
+
+/** An address at which nobody listens any more. */
+export async function closed() {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address()
+  server.close()
+  await once(server, 'close')
+  return `http://127.0.0.1:${port}/v1`
 }

@@ -1,7 +1,6 @@
 // Calls of upstreams with the gate before them: `fetch` itself, and the clients of OpenAI and Anthropic over it.
 
 import assert from 'node:assert/strict'
-import { createServer } from 'node:net'
 import { after, before, beforeEach, test } from 'node:test'
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
@@ -10,7 +9,7 @@ import OpenAI, { AzureOpenAI } from 'openai'
 import { quotaFetch } from 'quota-node/fetch'
 import * as anthropic from 'quota-node/anthropic'
 import * as openai from 'quota-node/openai'
-import { Books, learn, newGate, principal, until } from './books.mjs'
+import { Books, closed, learn, newGate, principal, until } from './books.mjs'
 import { INPUT, OUTPUT, Upstream } from './upstream.mjs'
 
 const MESSAGES = [{ role: 'user', content: 'Say a word.' }]
@@ -196,11 +195,7 @@ check('an answer that nobody reads is unresolved once it is lost', async () => {
 })
 
 check('an upstream that is not there costs nothing', async () => {
-  const server = createServer().listen(0, '127.0.0.1')
-  await new Promise((go) => server.once('listening', go))
-  const { port } = server.address()
-  await new Promise((go) => server.close(go))
-  const call = gated()(`http://127.0.0.1:${port}/v1/chat/completions`, { method: 'POST', body: JSON.stringify(BODY) })
+  const call = gated()(`${await closed()}/chat/completions`, { method: 'POST', body: JSON.stringify(BODY) })
   await assert.rejects(call, TypeError)
   books.settled(0)
 })
