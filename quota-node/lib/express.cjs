@@ -10,16 +10,23 @@ function quotaMiddleware(options) {
   return (req, res, next) => {
     const route = door.route(req.method, req.path ?? req.url)
     if (!route) return next()
-    const body = req.body === undefined ? {} : { given: req.body }
-    enter(door, route, req, res, body).then(({ admitted, answer }) => {
+    const { body } = req
+    const letIn = ({ admitted, answer }) => {
       if (answer) res.writeHead(answer.status, answer.headers).end(answer.text)
       if (!admitted) return
-      req.body = admitted.parsed
+      req.body = likewise(body, admitted)
       req.quota = admitted.quota
       req.url = route.readdressed(req.url, admitted.quota.lease.model)
       next()
-    }, next)
+    }
+    enter(door, route, req, res, { given: body }).then(letIn).catch(next)
   }
+}
+
+/** The body in the form that a parser before this one has given it; parsed where there was none. */
+function likewise(given, { parsed, quota }) {
+  if (given instanceof Uint8Array) return quota.body
+  return typeof given === 'string' ? quota.body.toString() : parsed
 }
 
 module.exports = { ROUTES, quotaMiddleware }

@@ -13,9 +13,11 @@ function quotaMiddleware(options) {
     const { raw } = c.req
     const { signal } = raw
     const visit = new Visit(door, route, (name) => raw.headers.get(name) ?? undefined)
+    // A middleware before this one may have read it.
+    const body = async () => (raw.bodyUsed ? Buffer.from(await c.req.arrayBuffer()) : read(raw, door.maxBody))
     let admitted
     try {
-      admitted = await visit.admitted(c, () => read(raw, door.maxBody), signal)
+      admitted = await visit.admitted(c, body, signal)
     } catch (error) {
       // Nobody is there to be answered.
       if (signal.aborted) return new Response(null, { status: 499 })
@@ -24,6 +26,8 @@ function quotaMiddleware(options) {
     }
     const { call, quota, stripUsage } = admitted
     c.req.raw = handedOn(raw, quota, route)
+    // What was read before is not what was agreed.
+    c.req.bodyCache = {}
     c.set('quota', quota)
     let passage
     // Who leaves before there is an answer cancels none.
