@@ -126,6 +126,55 @@ export interface PolicyFault {
   message: string
 }
 
+/** Another amount of a limit for a while. */
+export interface LimitOverride {
+  /** From when on, as an RFC 3339 instant. */
+  starts: string
+  /** Until when. */
+  expires: string
+  hard: Amount
+  burst: Amount
+}
+
+/** One limit of one scope of a policy. */
+export interface PolicyLimit {
+  /** Its short name (`rpm`, `daily_budget_usd`), or the name given to a free window. */
+  name: string
+  meter: Meter
+  /** Over what: `rolling 60 s`, `fixed 60 s`, `day Europe/Berlin`, `week UTC`, `month UTC from 1`, `held` or `run`. */
+  window: string
+  /** Never passed by an admission. */
+  hard: Amount
+  /** Reported, and perhaps degraded, when passed. */
+  soft: Amount | null
+  /** The most that may be taken at one instant, where the window rolls. */
+  burst: Amount
+  /** `shadow`: counted and reported only. */
+  mode: 'enforce' | 'shadow'
+  /** What happens to a request that does not fit. */
+  onExceed: 'reject' | 'queue' | 'degrade'
+  /** How much output is held. */
+  hold: 'worst_case' | 'p95' | 'adaptive'
+  /** The percentage of `hard` whose crossing is an alert. */
+  alertPercent: number | null
+  /** In the order of the document; the last one in force counts. */
+  overrides: LimitOverride[]
+}
+
+/** A scope by what it belongs to; with nothing set it is what all tenants share. */
+export interface ScopeOptions {
+  tenant?: string
+  /** A model's own, or a tenant's for a model; `'*'` is any that the tenant does not name. */
+  model?: string
+  app?: string
+  key?: string
+  /** Each user of the tenant. */
+  users?: boolean
+  /** Each run of the tenant's agents. */
+  runs?: boolean
+  costCenter?: string
+}
+
 /** The document of all quotas, prices and queues, checked and compiled. What is wrong with one throws `PolicyError`. */
 export class Policy {
   private constructor()
@@ -137,12 +186,95 @@ export class Policy {
   static fromObject(document: object): Policy
   /** The JSON Schema of the document. */
   static schema(): Record<string, unknown>
-  /** The same policy with the prices of a list in LiteLLM's form (JSON text) for models that have none of their own. */
-  withPrices(litellm: string): Policy
+  /** The same policy with the prices of a list, or of a text in LiteLLM's form, for models that have none of their own. */
+  withPrices(prices: PriceList | string): Policy
+  /** The limits of one scope; those of the scopes around it hold too. Throws `InputError` (`scope_unknown`) for a scope that
+   *  the policy does not have. */
+  limits(scope?: ScopeOptions): PolicyLimit[]
+  /** The names of the tenants, sorted. */
+  readonly tenants: string[]
+  /** The price of a model, an alias having its upstream's; `null` for one that the policy does not price. */
+  price(model: string): Price | null
   /** What is allowed and probably not meant. */
   readonly warnings: PolicyFault[]
   /** The SHA-256 of the document's text. */
   readonly digest: string
+}
+
+export interface Period {
+  /** Counts up by one from each period to the next. */
+  number: number
+  /** The first instant that belongs to it, as RFC 3339 in UTC. */
+  start: string
+  /** The first instant that does not. */
+  end: string
+}
+
+/** A fixed window's unit in a time zone. */
+export class Calendar {
+  /** `week` is from Monday; `month` from its `startDay`, the first if left out, the last day of a month that has no such day;
+   *  `seconds` are so many of them, aligned to 1970. `zone` is an IANA time zone, UTC if left out. */
+  constructor(
+    unit: 'day' | 'week' | 'month' | 'seconds',
+    zone?: string,
+    options?: { seconds?: Count; startDay?: Count },
+  )
+  /** The period that holds an RFC 3339 instant. */
+  period(at: string): Period
+}
+
+/** One line of a cost. */
+export interface CostLine {
+  /** What was used, by the key that a policy's `price` has for it. */
+  item: string
+  /** How much: tokens, requests, searches, or milliseconds. */
+  units: number
+  /** Picodollars for one token, request, search or second. */
+  pico: number
+  usd: Usd
+  /** Whether the price is another class's. */
+  fallback: boolean
+}
+
+/** A cost with its explanation. */
+export interface Cost {
+  /** The sum of the lines, exactly. */
+  usd: Usd
+  /** One for each class that was used and has a price. */
+  lines: CostLine[]
+  /** Whether a line has the price of another class. */
+  fallback: boolean
+  /** Whether something was used that has no price at all and is in no line. */
+  unpriced: boolean
+}
+
+/** What a model costs: prices by class, context and service tier. */
+export class Price {
+  /** A price as a policy's `price` states it: USD per million tokens, and per one of the rest. Throws `PolicyError`. */
+  constructor(document: Document)
+  /** What a usage costs. */
+  cost(usage: Usage | Document, options?: DialectOptions): Cost
+  /** The most that a request can cost, in the dearest of the service tiers that may serve it. */
+  worstCase(ask: {
+    input: Count
+    output: Count
+    serviceTier?: string
+    textOnly?: boolean
+    webSearches?: Count
+    audioMillis?: Count
+  }): Usd
+}
+
+/** Prices of models by their exact names. */
+export class PriceList {
+  private constructor()
+  /** Reads a list in LiteLLM's form (JSON text). Throws `InputError`. */
+  static litellm(text: string): PriceList
+  get(model: string): Price | null
+  /** The names, sorted. */
+  readonly models: string[]
+  /** The first rows that were left out. */
+  readonly skipped: { model: string; why: string }[]
 }
 
 export interface PrincipalOptions {
@@ -269,7 +401,36 @@ export class Request {
   readonly runId: string | null
   /** How many calls of tools this step's input newly carries. */
   readonly newToolCalls: number
+  /** The texts that are counted, in their order; empty where the host has counted the input itself. */
+  readonly texts: string[]
+  /** The tokens of each picture, in their order. */
+  readonly imageTokens: number[]
+  /** The most output tokens that it can use over all its choices, cut at the ceilings of one choice and of the whole
+   *  request; 0 for embeddings. */
+  outputCeiling(ceilings?: { perChoice?: (Count | null)[]; total?: (Count | null)[] }): number
 }
+
+/** Tokens as they were counted. */
+export interface TokenCount {
+  /** The best guess. */
+  expected: number
+  /** What to reserve: the guess plus the method's stated error. */
+  reserve: number
+  /** Whether it is the tokenizer's own count. */
+  exact: boolean
+}
+
+export type Tokenizer = 'heuristic' | 'o200k_base' | 'cl100k_base'
+
+/** The tokenizers that this build counts with exactly; it guesses in place of the others. */
+export const EXACT_TOKENIZERS: readonly Tokenizer[]
+
+/** Counts the tokens of a text by itself, without any framing. `model` chooses the heuristic's weights. */
+export function countTokens(text: string, options?: { tokenizer?: Tokenizer; model?: string }): TokenCount
+
+/** Counts the input of a request as a gate without an estimator of its own does: text, framing, tools, pictures, sound and
+ *  documents. */
+export function estimate(request: Request, options?: { tokenizer?: Tokenizer }): TokenCount
 
 export interface UsageCounts {
   inputUncached?: Count
@@ -407,6 +568,10 @@ export interface ErrorResponse {
 /** A request that was not admitted, and why. */
 export class Refusal {
   private constructor()
+  /** A refusal that another process decided, as its `toObject` gave it. Throws `InputError`. */
+  static fromObject(data: Document): Refusal
+  /** All of it but the receipt as plain data, to be answered by another process. */
+  toObject(): Record<string, unknown>
   readonly reason: ReasonCode
   readonly status: number
   readonly tenant: string
@@ -451,21 +616,33 @@ export interface Offer {
 }
 
 /** The state of one limit for one principal. */
-export interface Balance {
-  scope: string
-  limit: string
-  meter: Meter
-  hard: Amount
-  soft: Amount | null
-  used: Amount
-  remaining: Amount
+export class Balance {
+  private constructor()
+  /** The balance that another process read, as its `toObject` gave it. Throws `InputError`. */
+  static fromObject(data: Document): Balance
+  /** All of it as plain data. */
+  toObject(): Record<string, unknown>
+  readonly scope: string
+  readonly limit: string
+  readonly meter: Meter
+  readonly hard: Amount
+  readonly soft: Amount | null
+  readonly used: Amount
+  readonly remaining: Amount
   /** Until everything is back; `null` for what is held. */
-  resetsMs: number | null
+  readonly resetsMs: number | null
   /** Whether the window rolls, so that what was used comes back bit by bit. */
-  rolling: boolean
+  readonly rolling: boolean
   /** The window, where it has a fixed length. */
-  windowMs: number | null
+  readonly windowMs: number | null
 }
+
+/** Balances as rate-limit headers. Anthropic's resets are instants: `at` is the present, the system's if left out. */
+export function balanceHeaders(
+  balances: Balance[],
+  manner?: Manner | 'ietf',
+  options?: { at?: string },
+): Record<string, string>
 
 /** How to stop waiting. */
 export interface WaitOptions {
@@ -694,11 +871,59 @@ export interface Unresolved {
 
 // ------------------------------------------------------------------------------------------------------------ the gate
 
+/** Counts the input of requests whose count the host has not told: `request.texts`, and what is around them. `tokenizer` is the
+ *  one that the policy names for the model. A number is both the guess and the reserve. */
+export type Estimator = (
+  request: Request,
+  tokenizer: Tokenizer,
+) => number | { expected: Count; reserve?: Count; exact?: boolean }
+
+/** Takes every entry of a gate's journal as it is written, to keep it elsewhere. */
+export interface Journal {
+  /** Takes one entry, as `gate.journal()` shows it. Those that another thread wrote, or the end of a lease that was lost,
+   *  come on a later turn of the loop. */
+  push(entry: Entry): unknown
+}
+
+/** Tells how full a pool of replicas is. */
+export interface Pool {
+  /** The newest that is known, at once; `nowNs` is the gate's time. Nothing (`[]`) means that it is not known. */
+  load(nowNs: number): ReplicaLoad[]
+  /** Asked once: `false` where replicas are not measured and only their capacity is told. */
+  reports?(): boolean
+}
+
+/** A crossing of a soft amount, or of a set percentage of a limit. */
+export interface Alert {
+  /** The tenant whose request crossed it. */
+  tenant: string
+  scope: string
+  limit: string
+  meter: Meter
+  /** The amount that was crossed. */
+  crossed: Amount
+  hard: Amount
+  /** The amount in use after the request. */
+  used: Amount
+  /** Whether it is the soft amount; a percentage of the hard one otherwise. */
+  soft: boolean
+}
+
+/** A function that is told of alerts, until it is stopped. Losing it changes nothing. */
+export class Subscription implements Disposable {
+  private constructor()
+  /** Tells it of no more alerts. `false` if it was stopped before. */
+  stop(): boolean
+  [Symbol.dispose](): void
+}
+
 export interface GateOptions {
   /** For tests: `ManualClock` of `quota-node/testing`. */
   clock?: import('./testing.cjs').ManualClock
   /** What is known of the pools that the policy names. */
-  pools?: Record<string, FixedPool | ReportedPool>
+  pools?: Record<string, FixedPool | ReportedPool | import('./testing.cjs').SimulatedPool | Pool>
+  journal?: Journal
+  estimator?: Estimator
   /** Bounds of the store. */
   maxRows?: Count
   maxOpenLeases?: Count
@@ -707,8 +932,8 @@ export interface GateOptions {
 /** A tenant, a key of a tenant, or a model. */
 export type Target = { tenant: string; key?: string } | { model: string }
 
-/** An entry of the journal. */
-export type Entry = Record<string, unknown>
+/** An entry of the journal: the core's own document, with the names that it has in every language. */
+export type Entry = { readonly seq: number; readonly event: string } & Readonly<Record<string, unknown>>
 
 /** Where principals' requests are decided. */
 export class Gate {
@@ -750,6 +975,13 @@ export class Gate {
   explain(requestId: string): Entry[]
   /** The newest entries of a tenant's journal, oldest first: those of the last so many milliseconds. For operators. */
   recent(tenant: string, options: { lastMs: Count }): Entry[]
+  /** What the journal holds, oldest first, or those of it after a number; and how many entries other than refusals have
+   *  gone. */
+  journal(options?: { after?: Count }): { entries: Entry[]; dropped: number }
+  /** Calls `told` with every alert from now on, on the thread of the admission that crossed it. */
+  onAlert(told: (alert: Alert) => unknown): Subscription
+  /** Everything that the gate has counted: the core's own document. */
+  snapshot(): Record<string, unknown>
   /** Leases whose usage is unknown, the oldest first. */
   unresolved(atMost?: Count): Unresolved[]
   /** Puts another policy in force, at once and whole. Open leases keep their terms, accounts what they hold. */
@@ -825,6 +1057,10 @@ export interface ReplicaLoad {
   maxRunning?: Count
   /** Requests thrown back for lack of memory since the server started. */
   preemptions?: Count
+  /** The gate's time at which this was measured. */
+  asOfNs?: Count
+  /** Whether the figures no longer hold. */
+  stale?: boolean
 }
 
 /** What a server's text tells. */
@@ -957,19 +1193,6 @@ export interface Arrival extends At, Tokens {
   maxQueued?: Count
 }
 
-export interface SchedulerFigures {
-  inFlight: number
-  most: number
-  lanes: Record<
-    string,
-    {
-      queued: number
-      served: number
-      tenants: Record<string, { queued: number; inFlight: number; deficit: number; served: number }>
-    }
-  >
-}
-
 /** Who goes next into a pool, without a gate. Times are nanoseconds of a clock of the host's that never steps back. */
 export class Scheduler {
   constructor(options: SchedulerOptions)
@@ -983,8 +1206,8 @@ export class Scheduler {
   tick(at: At): void
   /** When something is due that no call would bring about. */
   readonly nextDueNs: number | null
-  /** All figures of one moment, for people and their instruments. */
-  figures(): SchedulerFigures | null
+  /** All figures of one moment, for people and their instruments: the core's own document. */
+  figures(): Record<string, unknown> | null
 }
 
 /** A place in a pool's queue. */
@@ -995,6 +1218,8 @@ export class Place {
   tryTurn(): Turn | null
   /** Whether there is something to pick up, or it was. */
   readonly isDue: boolean
+  /** Waits for the turn. Rejects with `QueueRefused`. */
+  wait(options?: WaitOptions): Promise<Turn>
   /** Gives the place up, and a turn that has come and was not picked up. */
   leave(): void
 }

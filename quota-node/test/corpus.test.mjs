@@ -36,8 +36,8 @@ const RUNNERS = {
   usage,
 }
 
-const names = readdirSync(`${CORE}vectors`).filter((name) => name.endsWith('.json')).sort()
-const files = names.map((name) => ({ name, ...JSON.parse(readFileSync(`${CORE}vectors/${name}`, 'utf8')) }))
+const names = readdirSync(`${CORE}/vectors`).filter((name) => name.endsWith('.json')).sort()
+const files = names.map((name) => ({ name, ...JSON.parse(readFileSync(`${CORE}/vectors/${name}`, 'utf8')) }))
 const ran = {}
 
 for (const { name, kind, cases } of files) {
@@ -58,7 +58,7 @@ test('every case was run', (t) => {
   const counts = Object.entries(inFiles).sort().map(([kind, count]) => `${kind} ${count}`)
   t.diagnostic(`corpus in Node: ${counts.join(', ')}; ${all} cases`)
   assert.deepEqual(ran, inFiles)
-  const [, count] = /const COUNT: usize = (\d+);/.exec(readFileSync(`${CORE}corpus/main.rs`, 'utf8'))
+  const [, count] = /const COUNT: usize = (\d+);/.exec(readFileSync(`${CORE}/corpus/main.rs`, 'utf8'))
   assert.equal(Number(count), all)
 })
 

@@ -4,6 +4,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use quota_core::time::{self, Unit, show_instant};
 
+use crate::convert::Small;
 use crate::keys::instant;
 
 /// A fixed window's unit in a time zone.
@@ -17,7 +18,8 @@ impl Calendar {
     /// that has no such day), or `seconds`, so many of them, aligned to 1970. `zone` is an IANA time zone.
     #[new]
     #[pyo3(signature = (unit, zone="UTC", *, seconds=None, start_day=None))]
-    fn new(unit: &str, zone: &str, seconds: Option<u32>, start_day: Option<u8>) -> PyResult<Calendar> {
+    fn new(unit: &str, zone: &str, seconds: Option<Small<u32>>, start_day: Option<Small<u8>>) -> PyResult<Calendar> {
+        let (seconds, start_day) = (seconds.map(|count| count.0), start_day.map(|day| day.0));
         if seconds.is_some() != (unit == "seconds") {
             return Err(PyTypeError::new_err("seconds are told with the unit 'seconds', and with no other"));
         }

@@ -35,6 +35,39 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Count {
     }
 }
 
+/// A whole number of a smaller type.
+#[derive(Clone, Copy)]
+pub struct Small<T>(pub T);
+
+impl<'a, 'py, T: TryFrom<u64> + Bounded> FromPyObject<'a, 'py> for Small<T> {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Small<T>> {
+        if !object.is_instance_of::<PyInt>() || object.is_instance_of::<PyBool>() {
+            return Err(PyTypeError::new_err(format!("a whole number is wanted, not {}", kind(&object))));
+        }
+        let number = object.extract::<u64>().ok().and_then(|number| T::try_from(number).ok());
+        number
+            .map(Small)
+            .ok_or_else(|| PyValueError::new_err(format!("a whole number from 0 to {} is wanted", T::LARGEST)))
+    }
+}
+
+/// What a smaller type holds at most.
+pub trait Bounded {
+    const LARGEST: u64;
+}
+
+macro_rules! bounded {
+    ($($small:ty),*) => {
+        $(impl Bounded for $small {
+            const LARGEST: u64 = <$small>::MAX as u64;
+        })*
+    };
+}
+
+bounded!(u8, u16, u32, usize);
+
 /// The name of an object's type, for messages; never what is in it.
 pub fn kind(object: &Bound<'_, PyAny>) -> String {
     object.get_type().name().map_or_else(|_| "an object".into(), |name| name.to_string())
@@ -118,7 +151,8 @@ fn value(object: &Bound<'_, PyAny>, depth: usize) -> PyResult<Value> {
 
 fn members(dict: &Bound<'_, PyDict>, depth: usize) -> PyResult<Value> {
     let mut map = Map::new();
-    for (key, item) in dict.iter() {
+    // Of a copy: what is read on the way may change the dictionary, as other threads may.
+    for (key, item) in dict.copy()?.iter() {
         let Ok(key) = key.cast::<PyString>() else {
             return Err(PyTypeError::new_err(format!("the keys of an object are texts, not {}", kind(&key))));
         };
@@ -141,7 +175,7 @@ fn plain<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         return Ok(dict.into_any());
     }
     let fields = match object.getattr_opt("__dict__")? {
-        Some(fields) => fields.cast_into::<PyDict>().ok(),
+        Some(fields) => fields.cast_into::<PyDict>().ok().map(|fields| fields.copy()).transpose()?,
         None => None,
     };
     let dict = PyDict::new(py);
@@ -207,7 +241,7 @@ fn write_ordered(object: &Bound<'_, PyAny>, depth: usize, text: &mut String) -> 
     }
     if let Ok(dict) = object.cast::<PyDict>() {
         text.push('{');
-        for (at, (key, item)) in dict.iter().enumerate() {
+        for (at, (key, item)) in dict.copy()?.iter().enumerate() {
             let Ok(key) = key.cast::<PyString>() else {
                 return Err(PyTypeError::new_err(format!("the keys of a policy are texts, not {}", kind(&key))));
             };
@@ -273,16 +307,19 @@ pub struct Amounts(pub CoreAmounts);
 
 #[pymethods]
 impl Amounts {
+    /// Requests.
     #[getter]
     fn requests(&self) -> u64 {
         self.0.get(Meter::Requests)
     }
 
+    /// Input tokens, cached ones included.
     #[getter]
     fn input_tokens(&self) -> u64 {
         self.0.get(Meter::Input)
     }
 
+    /// Output tokens, thinking included.
     #[getter]
     fn output_tokens(&self) -> u64 {
         self.0.get(Meter::Output)
@@ -294,31 +331,37 @@ impl Amounts {
         self.0.get(Meter::Total)
     }
 
+    /// Money.
     #[getter]
     fn usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         amount(py, Meter::Money, self.0.get(Meter::Money))
     }
 
+    /// Requests in flight.
     #[getter]
     fn in_flight(&self) -> u64 {
         self.0.get(Meter::InFlight)
     }
 
+    /// Open streams.
     #[getter]
     fn streams(&self) -> u64 {
         self.0.get(Meter::Streams)
     }
 
+    /// Steps of an agent's run.
     #[getter]
     fn steps(&self) -> u64 {
         self.0.get(Meter::Steps)
     }
 
+    /// Calls of tools in an agent's run.
     #[getter]
     fn tool_calls(&self) -> u64 {
         self.0.get(Meter::ToolCalls)
     }
 
+    /// Seconds of an agent's run.
     #[getter]
     fn run_seconds(&self) -> u64 {
         self.0.get(Meter::RunTime)

@@ -92,6 +92,7 @@ impl Decision {
         self.reason
     }
 
+    /// After how long the limits have room, where that is known.
     #[getter]
     fn retry_after_ms(&self) -> Option<u64> {
         self.refusal.as_ref()?.get().retry_after_ms()
@@ -109,6 +110,7 @@ impl Decision {
         self.refusal.as_ref().map(|refusal| refusal.clone_ref(py))
     }
 
+    /// In which lesser form it was admitted.
     #[getter]
     fn degradation(&self, py: Python<'_>) -> Option<Py<Degradation>> {
         self.degradation.as_ref().map(|degradation| degradation.clone_ref(py))
@@ -244,16 +246,19 @@ impl Preview {
 
 #[pymethods]
 impl Preview {
+    /// `allow`, `degrade`, `queue` or `reject`.
     #[getter]
     fn action(&self) -> &'static str {
         self.action
     }
 
+    /// The stable code of why it would be no plain allow.
     #[getter]
     fn reason(&self) -> Option<&'static str> {
         self.reason
     }
 
+    /// After how long the limits have room, where that is known.
     #[getter]
     fn retry_after_ms(&self) -> Option<u64> {
         self.refusal.as_ref()?.get().retry_after_ms()
@@ -265,21 +270,25 @@ impl Preview {
         self.offer.as_ref().map(|offer| offer.clone_ref(py))
     }
 
+    /// The refusal, where it would not be admitted at once.
     #[getter]
     fn refusal(&self, py: Python<'_>) -> Option<Py<Refusal>> {
         self.refusal.as_ref().map(|refusal| refusal.clone_ref(py))
     }
 
+    /// In which lesser form it would be admitted.
     #[getter]
     fn degradation(&self, py: Python<'_>) -> Option<Py<Degradation>> {
         self.degradation.as_ref().map(|degradation| degradation.clone_ref(py))
     }
 
+    /// The lane that it would wait in.
     #[getter]
     fn lane(&self) -> Option<&str> {
         self.queue.as_ref().map(|(lane, _)| &**lane)
     }
 
+    /// The longest that the lane would let it wait.
     #[getter]
     fn max_wait_ms(&self) -> Option<u64> {
         self.queue.as_ref().map(|(_, wait)| *wait)

@@ -18,7 +18,7 @@ use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 
 use crate::alert::Subscription;
-use crate::convert::{Amounts, Count, python};
+use crate::convert::{Amounts, Count, Small, python};
 use crate::decision::{Decision, Preview, acquiring};
 use crate::estimate::HostEstimator;
 use crate::journal::{self, Entries};
@@ -52,7 +52,10 @@ pub fn _forked() {
 const MAX_ROWS: u32 = (1 << 24) - 256;
 const MAX_OPEN_LEASES: u32 = 1 << 30;
 
-/// Where principals' requests are decided.
+/// Where principals' requests are decided: `Gate(policy)`.
+///
+/// `clock` is for tests, `pools` puts valves in front of pools by their names, `journal` is handed every entry too, `estimator`
+/// counts the input of requests. `max_rows` bounds the accounts (seven a row), `max_open_leases` the leases that may be open.
 #[pyclass(frozen, module = "quota")]
 pub struct Gate {
     gate: core::Gate,
@@ -85,14 +88,14 @@ impl Gate {
         pools: Option<&Bound<'_, PyMapping>>,
         journal: Option<&Bound<'_, PyAny>>,
         estimator: Option<&Bound<'_, PyAny>>,
-        max_rows: Option<u32>,
-        max_open_leases: Option<u32>,
+        max_rows: Option<Small<u32>>,
+        max_open_leases: Option<Small<u32>>,
     ) -> PyResult<Gate> {
         let mut builder = core::Gate::builder(policy.0.clone());
         if max_rows.is_some() || max_open_leases.is_some() {
             let usual = Bounds::default();
-            let rows = max_rows.unwrap_or(usual.rows);
-            let open_leases = max_open_leases.unwrap_or(usual.open_leases);
+            let rows = max_rows.map_or(usual.rows, |rows| rows.0);
+            let open_leases = max_open_leases.map_or(usual.open_leases, |leases| leases.0);
             if !(1..=MAX_ROWS).contains(&rows) || !(1..=MAX_OPEN_LEASES).contains(&open_leases) {
                 let message = format!("max_rows is 1 to {MAX_ROWS}, max_open_leases 1 to {MAX_OPEN_LEASES}");
                 return Err(PyValueError::new_err(message));
@@ -205,7 +208,11 @@ impl Gate {
         journal::list(py, &entries)
     }
 
-    /// Decides about a request and takes what it may use, all limits or none. Never raises `Refused`.
+    /// Decides about a request at once, and takes what it may use of all limits, or of none.
+    ///
+    /// The decision has a lease (`allow`, or `degrade` to a lesser form), a place to wait in (`queue`) or a refusal (`reject`);
+    /// what is malformed or unknown is refused too, so that this never raises `Refused`. A request whose id has an open lease
+    /// of the same principal is given that lease again. The lease has to be ended: `settle`, `cancel`, or a `with` around it.
     fn admit(slf: &Bound<'_, Self>, who: &Bound<'_, Principal>, request: &Bound<'_, Request>) -> PyResult<Decision> {
         let py = slf.py();
         let gate = slf.get().core(py)?;
@@ -217,7 +224,7 @@ impl Gate {
         Decision::of(py, decision, slf, who, request)
     }
 
-    /// Waits for a request's turn and takes what it may use: to be awaited (`await`), entered (`async with`, or `with` in a
+    /// Waits for a request's turn, where it has to, and takes what it may use: to be awaited (`await`), entered (`async with`, or `with` in a
     /// thread), or asked for its `result()` in a thread. All of them give the lease or raise `Refused`.
     fn acquire<'py>(
         slf: &Bound<'py, Self>,
@@ -319,10 +326,10 @@ impl Gate {
     }
 
     /// Leases whose usage is unknown, the oldest first.
-    #[pyo3(signature = (at_most=1000))]
-    fn unresolved<'py>(&self, py: Python<'py>, at_most: usize) -> PyResult<Bound<'py, PyList>> {
+    #[pyo3(signature = (at_most=Small(1000)))]
+    fn unresolved<'py>(&self, py: Python<'py>, at_most: Small<usize>) -> PyResult<Bound<'py, PyList>> {
         let gate = self.core(py)?;
-        let records = py.detach(|| gate.unresolved(at_most));
+        let records = py.detach(|| gate.unresolved(at_most.0));
         PyList::new(py, records.into_iter().map(Unresolved))
     }
 
@@ -335,10 +342,10 @@ impl Gate {
 
     /// Ends leases whose deadline has passed and waits that have lasted too long; how many leases. About once a second, or
     /// let a keeper do it.
-    #[pyo3(signature = (at_most=4096))]
-    fn sweep(&self, py: Python<'_>, at_most: usize) -> PyResult<usize> {
+    #[pyo3(signature = (at_most=Small(4096)))]
+    fn sweep(&self, py: Python<'_>, at_most: Small<usize>) -> PyResult<usize> {
         let gate = self.core(py)?;
-        Ok(py.detach(|| gate.sweep(at_most)))
+        Ok(py.detach(|| gate.sweep(at_most.0)))
     }
 
     /// Starts a thread that sweeps every interval, and when somebody has waited as long as may be, until it is stopped.
@@ -362,12 +369,19 @@ impl Gate {
     /// Puts a replica's newest sample in, measured now; with `amend` only the figures that it has. `False`, and nothing is
     /// kept, for a pool without reports, or a replica that there is not. Looked at by `sweep`.
     #[pyo3(signature = (pool, replica, load, *, amend=false))]
-    fn report(&self, py: Python<'_>, pool: &str, replica: usize, load: &ReplicaLoad, amend: bool) -> PyResult<bool> {
+    fn report(
+        &self,
+        py: Python<'_>,
+        pool: &str,
+        replica: Small<usize>,
+        load: &ReplicaLoad,
+        amend: bool,
+    ) -> PyResult<bool> {
         let now = self.core(py)?.now();
         let Some(pool) = self.reported.get(pool) else { return Ok(false) };
         Ok(match amend {
-            true => pool.amend(replica, load.0.clone(), now),
-            false => pool.report(replica, load.0.clone(), now),
+            true => pool.amend(replica.0, load.0.clone(), now),
+            false => pool.report(replica.0, load.0.clone(), now),
         })
     }
 

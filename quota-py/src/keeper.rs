@@ -45,9 +45,14 @@ impl Keeper {
         Ok(())
     }
 
+    /// Whether it sweeps still; not in a process that was forked off.
     #[getter]
     fn is_running(&self) -> bool {
         self.keeper.is_some() && self.forks == forks()
+    }
+
+    fn __repr__(&self) -> &'static str {
+        if self.is_running() { "Keeper(runs)" } else { "Keeper(stopped)" }
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

@@ -14,6 +14,7 @@ pub struct IssuedKey(pub core::gate::Issued);
 
 #[pymethods]
 impl IssuedKey {
+    /// The id of the key.
     #[getter]
     fn id(&self) -> &str {
         &self.0.id
@@ -42,11 +43,13 @@ pub struct Key(pub core::gate::KeyView);
 
 #[pymethods]
 impl Key {
+    /// Its id, unique in the tenant.
     #[getter]
     fn id(&self) -> &str {
         &self.0.plan.id
     }
 
+    /// The tenant that it belongs to.
     #[getter]
     fn tenant(&self) -> &str {
         &self.0.plan.tenant
@@ -58,21 +61,25 @@ impl Key {
         self.0.plan.parent.as_deref()
     }
 
+    /// The app that it stands for.
     #[getter]
     fn app(&self) -> Option<&str> {
         self.0.plan.app.as_deref()
     }
 
+    /// The environment that it stands for.
     #[getter]
     fn env(&self) -> Option<&str> {
         self.0.plan.env.as_deref()
     }
 
+    /// The user that it stands for.
     #[getter]
     fn user(&self) -> Option<&str> {
         self.0.plan.user.as_deref()
     }
 
+    /// The lane of its requests.
     #[getter]
     fn lane(&self) -> Option<&str> {
         self.0.plan.lane.as_deref()
@@ -86,6 +93,7 @@ impl Key {
         Some(models)
     }
 
+    /// From when on it is refused, as an RFC 3339 instant.
     #[getter]
     fn expires(&self) -> Option<String> {
         self.0.plan.expires.map(show_instant)

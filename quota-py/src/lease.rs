@@ -85,11 +85,13 @@ fn cause(name: &str) -> PyResult<Cause> {
 
 #[pymethods]
 impl Lease {
+    /// Its id.
     #[getter]
     fn id(&self) -> String {
         self.core().id().to_string()
     }
 
+    /// The id of its request.
     #[getter]
     fn request_id(&self) -> Option<&str> {
         self.core().request_id()
@@ -273,6 +275,7 @@ impl Stream {
 
 #[pymethods]
 impl Stream {
+    /// The lease that pays for it.
     #[getter]
     fn lease(&self, py: Python<'_>) -> Py<Lease> {
         self.lease.clone_ref(py)
@@ -291,6 +294,7 @@ impl Stream {
         self.meter(py, |meter| meter.keep())?.map_err(|refusal| errors::refused(py, &refusal))
     }
 
+    /// Output tokens so far.
     #[getter]
     fn output_so_far(&self, py: Python<'_>) -> PyResult<u64> {
         self.meter(py, |meter| meter.output_so_far())
@@ -347,11 +351,13 @@ impl Receipt {
 
 #[pymethods]
 impl Receipt {
+    /// The lease.
     #[getter]
     fn lease_id(&self) -> String {
         self.0.lease.to_string()
     }
 
+    /// The id of its request.
     #[getter]
     fn request_id(&self) -> Option<&str> {
         self.0.request_id.as_deref()
@@ -422,21 +428,25 @@ pub struct Unresolved(pub Arc<Record>);
 
 #[pymethods]
 impl Unresolved {
+    /// The lease.
     #[getter]
     fn lease_id(&self) -> String {
         self.0.claim.id.to_string()
     }
 
+    /// The id of its request.
     #[getter]
     fn request_id(&self) -> Option<&str> {
         self.0.claim.terms.request_id.as_deref()
     }
 
+    /// The tenant that it is charged to.
     #[getter]
     fn tenant(&self) -> &str {
         self.0.claim.terms.principal.tenant()
     }
 
+    /// The model that was used.
     #[getter]
     fn model(&self) -> &str {
         &self.0.claim.terms.model
@@ -460,11 +470,13 @@ impl Unresolved {
         }
     }
 
+    /// What is charged as held.
     #[getter]
     fn held(&self) -> Amounts {
         Amounts(self.0.held_amounts())
     }
 
+    /// The worst case in money.
     #[getter]
     fn worst_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         decimal(py, &self.0.claim.terms.worst_cost)

@@ -20,26 +20,31 @@ pub struct PolicyFault(core::policy::PolicyError);
 
 #[pymethods]
 impl PolicyFault {
+    /// Where, as keys from the top; empty for the whole document.
     #[getter]
     fn path(&self) -> &str {
         &self.0.path
     }
 
+    /// The line, from 1; 0 where there is no text.
     #[getter]
     fn line(&self) -> u32 {
         self.0.line
     }
 
+    /// The column in characters, from 1; 0 where there is no text.
     #[getter]
     fn column(&self) -> u32 {
         self.0.column
     }
 
+    /// The sort of fault: a stable code.
     #[getter]
     fn code(&self) -> &'static str {
         self.0.kind.code()
     }
 
+    /// What was found and what is allowed.
     #[getter]
     fn message(&self) -> &str {
         &self.0.message

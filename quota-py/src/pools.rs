@@ -9,7 +9,7 @@ use quota_core as core;
 use quota_core::gpu::{Dialect, GpuBackend, Load, Reported, Unreadable};
 use quota_core::time::Now;
 
-use crate::convert::Count;
+use crate::convert::{Count, Small};
 use crate::simulated::SimulatedPool;
 use crate::{callback, convert, errors};
 
@@ -18,10 +18,13 @@ use crate::{callback, convert, errors};
 #[derive(Clone, PartialEq)]
 pub struct FixedPool {
     pub pool: core::gpu::FixedPool,
+    /// How many replicas there are.
     #[pyo3(get)]
     replicas: u16,
+    /// The most requests that a replica runs at once.
     #[pyo3(get)]
     max_running: u64,
+    /// The tokens that a replica's memory for keys and values holds.
     #[pyo3(get)]
     kv_tokens: Option<u64>,
 }
@@ -30,7 +33,8 @@ pub struct FixedPool {
 impl FixedPool {
     #[new]
     #[pyo3(signature = (*, replicas, max_running, kv_tokens=None))]
-    fn new(replicas: u16, max_running: Count, kv_tokens: Option<Count>) -> FixedPool {
+    fn new(replicas: Small<u16>, max_running: Count, kv_tokens: Option<Count>) -> FixedPool {
+        let replicas = replicas.0;
         let (max_running, kv_tokens) = (max_running.0, kv_tokens.map(|tokens| tokens.0));
         FixedPool {
             pool: core::gpu::FixedPool::new(replicas, max_running, kv_tokens),
@@ -49,6 +53,7 @@ impl FixedPool {
 #[pyclass(frozen, module = "quota")]
 pub struct ReportedPool {
     pub pool: Arc<Reported>,
+    /// How many replicas there are.
     #[pyo3(get)]
     replicas: u16,
 }
@@ -58,7 +63,8 @@ impl ReportedPool {
     /// `max_running` and `kv_tokens` stand in where samples tell none.
     #[new]
     #[pyo3(signature = (*, replicas, ttl_ms, max_running=None, kv_tokens=None))]
-    fn new(replicas: u16, ttl_ms: Count, max_running: Option<Count>, kv_tokens: Option<Count>) -> ReportedPool {
+    fn new(replicas: Small<u16>, ttl_ms: Count, max_running: Option<Count>, kv_tokens: Option<Count>) -> ReportedPool {
+        let replicas = replicas.0;
         let pool = Reported::new(replicas, Duration::from_millis(ttl_ms.0));
         let pool = pool.declaring(max_running.map(|count| count.0), kv_tokens.map(|count| count.0));
         ReportedPool { pool: Arc::new(pool), replicas }
@@ -139,7 +145,7 @@ impl ReplicaLoad {
     fn new(
         running: Option<Count>,
         waiting: Option<Count>,
-        kv_used_ppm: Option<u32>,
+        kv_used_ppm: Option<Small<u32>>,
         kv_tokens: Option<Count>,
         max_running: Option<Count>,
         preemptions: Option<Count>,
@@ -150,7 +156,7 @@ impl ReplicaLoad {
         ReplicaLoad(core::gpu::ReplicaLoad {
             running: count(running),
             waiting: count(waiting),
-            kv_used_ppm,
+            kv_used_ppm: kv_used_ppm.map(|part| part.0),
             kv_tokens: count(kv_tokens),
             max_running: count(max_running),
             preemptions: count(preemptions),
@@ -230,6 +236,7 @@ pub struct LoadReport(core::gpu::Read);
 
 #[pymethods]
 impl LoadReport {
+    /// The figures of the replica.
     #[getter]
     fn load(&self) -> ReplicaLoad {
         ReplicaLoad(self.0.load.clone())
@@ -245,6 +252,10 @@ impl LoadReport {
     #[getter]
     fn models(&self) -> Vec<&str> {
         self.0.models.iter().map(String::as_str).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("LoadReport({}, bad_lines={})", self.load().__repr__(), self.0.bad_lines)
     }
 }
 
@@ -270,6 +281,6 @@ pub fn read_load(py: Python<'_>, server: &str, text: &str, model: Option<&str>) 
 
 /// What an engine with a queue of its own is told of a lane's rank: the name of a field of the body, and its value.
 #[pyfunction]
-pub fn priority_hint(server: &str, rank: u8) -> PyResult<Option<(&'static str, i64)>> {
-    Ok(dialect(server)?.priority(rank).map(|hint| (hint.field, hint.value)))
+pub fn priority_hint(server: &str, rank: Small<u8>) -> PyResult<Option<(&'static str, i64)>> {
+    Ok(dialect(server)?.priority(rank.0).map(|hint| (hint.field, hint.value)))
 }

@@ -40,26 +40,31 @@ impl Principal {
         Principal(builder.build())
     }
 
+    /// The tenant: who owns the quota and pays.
     #[getter]
     fn tenant(&self) -> &str {
         self.0.tenant()
     }
 
+    /// The app.
     #[getter]
     fn app(&self) -> Option<&str> {
         self.0.app()
     }
 
+    /// The environment.
     #[getter]
     fn env(&self) -> Option<&str> {
         self.0.env()
     }
 
+    /// The user of the tenant.
     #[getter]
     fn user(&self) -> Option<&str> {
         self.0.user()
     }
 
+    /// The lane of its requests.
     #[getter]
     fn lane(&self) -> Option<&str> {
         self.0.lane()

@@ -6,6 +6,7 @@ use pyo3::types::PyBytes;
 use quota_core as core;
 use quota_core::usage::StreamReader as CoreReader;
 
+use crate::convert::Small;
 use crate::usage::{Outcome, Usage, dialect};
 
 /// Reads the usage of a streamed answer as it passes.
@@ -20,10 +21,10 @@ fn over() -> PyErr {
 impl StreamReader {
     #[new]
     #[pyo3(signature = (dialect="auto", *, strip_usage=false, max_event=None))]
-    fn new(dialect: &str, strip_usage: bool, max_event: Option<usize>) -> PyResult<StreamReader> {
+    fn new(dialect: &str, strip_usage: bool, max_event: Option<Small<usize>>) -> PyResult<StreamReader> {
         let mut reader = CoreReader::new(self::dialect(dialect)?).strip_usage(strip_usage);
         if let Some(bytes) = max_event {
-            reader = reader.max_event(bytes);
+            reader = reader.max_event(bytes.0);
         }
         Ok(StreamReader(Some(reader)))
     }
@@ -36,6 +37,7 @@ impl StreamReader {
         Ok(PyBytes::new(py, &passed))
     }
 
+    /// Output tokens so far.
     #[getter]
     fn output_so_far(&self) -> PyResult<u64> {
         self.0.as_ref().map(CoreReader::output_so_far).ok_or_else(over)
@@ -59,6 +61,7 @@ pub struct StreamEnd {
 
 #[pymethods]
 impl StreamEnd {
+    /// What the stream comes to.
     #[getter]
     fn outcome(&self) -> Outcome {
         Outcome(self.end.outcome.clone())
@@ -92,5 +95,9 @@ impl StreamEnd {
     #[getter]
     fn tail<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.tail)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("StreamEnd({})", self.outcome().__repr__())
     }
 }

@@ -21,11 +21,13 @@ pub struct Shortage(core::refusal::Shortage);
 
 #[pymethods]
 impl Shortage {
+    /// The scope that the limit belongs to.
     #[getter]
     fn scope(&self) -> &str {
         &self.0.scope
     }
 
+    /// The limit's name.
     #[getter]
     fn limit(&self) -> &str {
         &self.0.limit
@@ -37,26 +39,31 @@ impl Shortage {
         self.0.shared
     }
 
+    /// What it counts.
     #[getter]
     fn meter(&self) -> &'static str {
         self.0.meter.name()
     }
 
+    /// Its amount.
     #[getter]
     fn hard<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         amount(py, self.0.meter, self.0.hard)
     }
 
+    /// How much of it was in use.
     #[getter]
     fn used<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         amount(py, self.0.meter, self.0.used)
     }
 
+    /// What the request asked of it.
     #[getter]
     fn asked<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         amount(py, self.0.meter, self.0.asked)
     }
 
+    /// After how long it has room, where that is known.
     #[getter]
     fn retry_after_ms(&self) -> Option<u64> {
         self.0.wait.millis()
@@ -84,6 +91,11 @@ impl Fits {
     fn models(&self) -> Vec<&str> {
         self.0.models.iter().map(|model| &**model).collect()
     }
+
+    fn __repr__(&self) -> String {
+        let output = self.0.max_output_tokens.map_or("None".into(), |tokens| tokens.to_string());
+        format!("Fits(max_output_tokens={output}, models={:?})", self.models())
+    }
 }
 
 /// A request that was not admitted, and why.
@@ -109,21 +121,25 @@ impl Refusal {
         self.0.reason.code()
     }
 
+    /// The HTTP status that says the same.
     #[getter]
     fn status(&self) -> u16 {
         self.0.reason.status()
     }
 
+    /// The tenant that asked; empty where it is unknown.
     #[getter]
     fn tenant(&self) -> &str {
         &self.0.tenant
     }
 
+    /// The model that was asked for.
     #[getter]
     fn model(&self) -> &str {
         &self.0.model
     }
 
+    /// The id of the request.
     #[getter]
     fn request_id(&self) -> Option<&str> {
         self.0.request_id.as_deref()
@@ -139,21 +155,25 @@ impl Refusal {
         }
     }
 
+    /// After how long the limits have room, where that is known.
     #[getter]
     pub fn retry_after_ms(&self) -> Option<u64> {
         self.0.wait.millis()
     }
 
+    /// Every limit that had no room, the widest scope first.
     #[getter]
     fn shortages<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(py, self.0.shortages.iter().map(|shortage| Shortage(shortage.clone())))
     }
 
+    /// What would fit at this moment.
     #[getter]
     fn fits(&self) -> Fits {
         Fits(self.0.fits.clone())
     }
 
+    /// What was found, what was allowed, and where, if it is not about a limit's room.
     #[getter]
     fn detail(&self) -> Option<&str> {
         self.0.detail.as_deref()
@@ -276,31 +296,37 @@ impl Degradation {
         self.0.step
     }
 
+    /// The stable code of why.
     #[getter]
     fn reason(&self) -> &'static str {
         self.0.reason.code()
     }
 
+    /// The limit that called for it; under pressure the pool.
     #[getter]
     fn limit(&self) -> &str {
         &self.0.limit
     }
 
+    /// The model to use.
     #[getter]
     fn model(&self) -> &str {
         &self.0.model
     }
 
+    /// The largest output over all choices.
     #[getter]
     fn max_output_tokens(&self) -> u64 {
         self.0.max_output_tokens
     }
 
+    /// Tools to take away.
     #[getter]
     fn disable_tools(&self) -> Vec<&str> {
         self.0.disable_tools.iter().map(|tool| &**tool).collect()
     }
 
+    /// Its lane.
     #[getter]
     fn lane(&self) -> &str {
         &self.0.lane
@@ -317,21 +343,25 @@ pub struct Offer(pub core::gate::Offer);
 
 #[pymethods]
 impl Offer {
+    /// The model, perhaps a lesser one.
     #[getter]
     fn model(&self) -> &str {
         &self.0.model
     }
 
+    /// The lane that it would be in.
     #[getter]
     fn lane(&self) -> &str {
         &self.0.lane
     }
 
+    /// The input that would be reserved.
     #[getter]
     fn input_tokens(&self) -> u64 {
         self.0.input_tokens
     }
 
+    /// The output ceiling over all choices.
     #[getter]
     fn max_output_tokens(&self) -> u64 {
         self.0.max_output_tokens
@@ -341,6 +371,10 @@ impl Offer {
     #[getter]
     fn worst_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         decimal(py, &self.0.worst_cost)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Offer(model={:?}, worst_usd={})", &*self.0.model, self.0.worst_cost)
     }
 }
 
@@ -396,11 +430,13 @@ impl Balance {
         self.0.soft.map(|soft| amount(py, self.0.meter, soft)).transpose()
     }
 
+    /// How much is in use: spent and held.
     #[getter]
     fn used<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         amount(py, self.0.meter, self.0.used)
     }
 
+    /// What is left; 0 where there is debt.
     #[getter]
     fn remaining<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         amount(py, self.0.meter, self.0.remaining)

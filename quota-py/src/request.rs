@@ -138,16 +138,19 @@ impl Request {
         }))
     }
 
+    /// The id of the logical request, which its retries share.
     #[getter]
     fn id(&self) -> Option<&str> {
         self.inner.id.as_deref()
     }
 
+    /// The model as asked for.
     #[getter]
     fn model(&self) -> &str {
         &self.inner.model
     }
 
+    /// `chat` or `embeddings`.
     #[getter]
     fn kind(&self) -> &'static str {
         match self.inner.kind {
@@ -165,36 +168,43 @@ impl Request {
         }
     }
 
+    /// The largest output of one choice, as the request states it.
     #[getter]
     fn max_output_tokens(&self) -> Option<u64> {
         self.inner.max_output_tokens
     }
 
+    /// How many answers are generated.
     #[getter]
     fn choices(&self) -> u64 {
         self.inner.choices
     }
 
+    /// Whether the answer is streamed.
     #[getter]
     fn stream(&self) -> bool {
         self.inner.stream
     }
 
+    /// The service tier asked for, in the provider's word.
     #[getter]
     fn service_tier(&self) -> Option<&str> {
         self.inner.service_tier.as_deref()
     }
 
+    /// The lane asked for.
     #[getter]
     fn lane(&self) -> Option<&str> {
         self.inner.lane.as_deref()
     }
 
+    /// The end user named in the body.
     #[getter]
     fn user(&self) -> Option<&str> {
         self.inner.user.as_deref()
     }
 
+    /// The run of an agent that it is a step of.
     #[getter]
     fn run_id(&self) -> Option<&str> {
         self.inner.run_id.as_deref()

@@ -12,7 +12,7 @@ use quota_core::scheduler::drr::{End, Mode};
 use quota_core::scheduler::{Arrival, Capacity, Settings};
 use quota_core::work::{Tokens, WorkRates};
 
-use crate::convert::Count;
+use crate::convert::{Count, Small};
 use crate::errors;
 use crate::wake::{self, LoopWaker};
 
@@ -25,27 +25,28 @@ pub struct Lane(core::scheduler::Lane);
 impl Lane {
     #[new]
     #[pyo3(signature = (
-        name, *, weight=1, max_wait_ms=Count(30_000), max_queued=None, floor_percent=0, age_after_ms=None, quantum=None
+        name, *, weight=Small(1), max_wait_ms=Count(30_000), max_queued=None, floor_percent=Small(0), age_after_ms=None, quantum=None
     ))]
     fn new(
         name: &str,
-        weight: u32,
+        weight: Small<u32>,
         max_wait_ms: Count,
         max_queued: Option<Count>,
-        floor_percent: u8,
+        floor_percent: Small<u8>,
         age_after_ms: Option<Count>,
         quantum: Option<Count>,
     ) -> Lane {
         let mut lane = core::scheduler::Lane::new(name);
-        lane.weight = weight;
+        lane.weight = weight.0;
         lane.max_wait = Duration::from_millis(max_wait_ms.0);
         lane.max_queued = max_queued.map(|count| count.0);
-        lane.floor_percent = floor_percent;
+        lane.floor_percent = floor_percent.0;
         lane.age_after = age_after_ms.map(|time| Duration::from_millis(time.0));
         lane.quantum = quantum.map(|count| count.0);
         Lane(lane)
     }
 
+    /// Its name.
     #[getter]
     fn name(&self) -> &str {
         &self.0.name
@@ -59,10 +60,6 @@ impl Lane {
 /// Who goes next into a pool. Times are nanoseconds of a clock of the host's that never steps back.
 #[pyclass(frozen, module = "quota")]
 pub struct Scheduler(core::scheduler::Scheduler);
-
-fn rates(input: u32, cached: u32, output: u32, pairs: u32) -> WorkRates {
-    WorkRates { input, cached, output, pairs }
-}
 
 #[pymethods]
 impl Scheduler {
@@ -99,8 +96,8 @@ impl Scheduler {
     /// Takes a place in the queue; its turn may have come when this returns. Raises `QueueRefused`. Rates are milli-units of
     /// work for a token: input, cached input, output, and a million pairs of input and output.
     #[pyo3(signature = (
-        *, tenant, now_ns, lane="default", weight=1, input_tokens=Count(0), cached_tokens=Count(0), output_tokens=Count(0),
-        rates=(1000, 100, 4000, 0), reports_progress=false, max_queued=None
+        *, tenant, now_ns, lane="default", weight=Small(1), input_tokens=Count(0), cached_tokens=Count(0), output_tokens=Count(0),
+        rates=(Small(1000), Small(100), Small(4000), Small(0)), reports_progress=false, max_queued=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn arrive(
@@ -109,18 +106,18 @@ impl Scheduler {
         tenant: &str,
         now_ns: Count,
         lane: &str,
-        weight: u32,
+        weight: Small<u32>,
         input_tokens: Count,
         cached_tokens: Count,
         output_tokens: Count,
-        rates: (u32, u32, u32, u32),
+        rates: (Small<u32>, Small<u32>, Small<u32>, Small<u32>),
         reports_progress: bool,
         max_queued: Option<Count>,
     ) -> PyResult<Place> {
         let tokens = Tokens::new(input_tokens.0, cached_tokens.0, output_tokens.0);
         let arrival = Arrival {
-            weight,
-            rates: self::rates(rates.0, rates.1, rates.2, rates.3),
+            weight: weight.0,
+            rates: WorkRates { input: rates.0.0, cached: rates.1.0, output: rates.2.0, pairs: rates.3.0 },
             reports_progress,
             max_queued: max_queued.map(|count| count.0),
             ..Arrival::new(tenant, lane, tokens)
@@ -177,6 +174,11 @@ impl Scheduler {
         }
         told.set_item("lanes", lanes)?;
         Ok(told)
+    }
+
+    fn __repr__(&self) -> String {
+        let valve = self.0.valve();
+        format!("Scheduler({} of {} in flight)", valve.in_flight, valve.most)
     }
 }
 
@@ -312,5 +314,8 @@ impl Turn {
         let due = due_ns.map_or(u64::MAX, |due| due.0);
         let place = turn.put_back(scope.into(), whole_flow, due, now_ns.0);
         place.map(|place| Place(Some(place))).map_err(|refused| errors::unqueued(py, &refused))
+    }
+    fn __repr__(&self) -> &'static str {
+        if self.0.is_some() { "Turn()" } else { "Turn(put back)" }
     }
 }

@@ -8,7 +8,7 @@ use quota_core as core;
 use quota_core::gpu::simulated::{self, Shape};
 use quota_core::time::Clock;
 
-use crate::convert::Count;
+use crate::convert::{Count, Small};
 use crate::testing::ManualClock;
 
 /// A pool of replicas of a large model, without a GPU: 64 sequences and 160,000 tokens each if nothing else is said. It moves on
@@ -22,14 +22,14 @@ pub struct SimulatedPool {
 #[pymethods]
 impl SimulatedPool {
     #[new]
-    #[pyo3(signature = (clock, *, replicas=4, max_running=Count(64), kv_tokens=Count(160_000)))]
-    fn new(clock: &ManualClock, replicas: u16, max_running: Count, kv_tokens: Count) -> PyResult<SimulatedPool> {
+    #[pyo3(signature = (clock, *, replicas=Small(4), max_running=Count(64), kv_tokens=Count(160_000)))]
+    fn new(clock: &ManualClock, replicas: Small<u16>, max_running: Count, kv_tokens: Count) -> PyResult<SimulatedPool> {
         let largest = core::units::MAX_AMOUNT;
         if !(1..=largest).contains(&max_running.0) || !(1..=largest).contains(&kv_tokens.0) {
             return Err(PyValueError::new_err(format!("max_running and kv_tokens are 1 to {largest}")));
         }
         let shape =
-            Shape { replicas: replicas.into(), max_running: max_running.0, kv_tokens: kv_tokens.0, ..Shape::P4 };
+            Shape { replicas: replicas.0.into(), max_running: max_running.0, kv_tokens: kv_tokens.0, ..Shape::P4 };
         Ok(SimulatedPool { pool: Arc::new(simulated::SimulatedPool::new(shape)), clock: clock.0.clone() })
     }
 
@@ -68,9 +68,9 @@ impl SimulatedPool {
     }
 
     /// Takes the replica at this place away; its requests are lost.
-    fn remove_replica(&self, py: Python<'_>, place: usize) {
+    fn remove_replica(&self, py: Python<'_>, place: Small<usize>) {
         let now = self.clock.now();
-        py.detach(|| self.pool.remove_replica(now, place));
+        py.detach(|| self.pool.remove_replica(now, place.0));
     }
 }
 

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use quota_core::time::{Clock, Now, SystemClock};
 use quota_core::usage::upstream as core;
 
-use crate::convert;
+use crate::convert::{self, Small};
 use crate::testing::ManualClock;
 
 fn now(clock: Option<&Bound<'_, ManualClock>>) -> Now {
@@ -24,19 +24,27 @@ pub struct UpstreamLimit(core::UpstreamLimit);
 
 #[pymethods]
 impl UpstreamLimit {
+    /// Its amount.
     #[getter]
     fn limit(&self) -> Option<u64> {
         self.0.limit
     }
 
+    /// What is left of it.
     #[getter]
     fn remaining(&self) -> Option<u64> {
         self.0.remaining
     }
 
+    /// Until it is full again.
     #[getter]
     fn resets_in_ms(&self) -> Option<u64> {
         self.0.resets_in.map(millis)
+    }
+
+    fn __repr__(&self) -> String {
+        let shown = |count: Option<u64>| count.map_or("None".into(), |count| count.to_string());
+        format!("UpstreamLimit({} of {} left)", shown(self.0.remaining), shown(self.0.limit))
     }
 }
 
@@ -54,31 +62,37 @@ impl UpstreamLimits {
         UpstreamLimits(core::UpstreamLimits::read(pairs, now(clock)))
     }
 
+    /// Of requests.
     #[getter]
     fn requests(&self) -> Option<UpstreamLimit> {
         self.0.requests.map(UpstreamLimit)
     }
 
+    /// Of tokens altogether.
     #[getter]
     fn tokens(&self) -> Option<UpstreamLimit> {
         self.0.tokens.map(UpstreamLimit)
     }
 
+    /// Of input tokens.
     #[getter]
     fn input_tokens(&self) -> Option<UpstreamLimit> {
         self.0.input_tokens.map(UpstreamLimit)
     }
 
+    /// Of output tokens.
     #[getter]
     fn output_tokens(&self) -> Option<UpstreamLimit> {
         self.0.output_tokens.map(UpstreamLimit)
     }
 
+    /// After how long to come back, where it says so.
     #[getter]
     fn retry_after_ms(&self) -> Option<u64> {
         self.0.retry_after.map(millis)
     }
 
+    /// Whether to come back, where it says so.
     #[getter]
     fn should_retry(&self) -> Option<bool> {
         self.0.should_retry
@@ -94,12 +108,12 @@ impl UpstreamError {
     #[staticmethod]
     #[pyo3(signature = (status, body=None, *, clock=None))]
     fn read(
-        status: u16,
+        status: Small<u16>,
         body: Option<&Bound<'_, PyAny>>,
         clock: Option<&Bound<'_, ManualClock>>,
     ) -> PyResult<UpstreamError> {
         let body = body.map(convert::document).transpose()?;
-        Ok(UpstreamError(core::UpstreamError::read(status, body.as_ref(), now(clock))))
+        Ok(UpstreamError(core::UpstreamError::read(status.0, body.as_ref(), now(clock))))
     }
 
     /// Whose fault it is, as a stable code.
@@ -108,6 +122,7 @@ impl UpstreamError {
         self.0.fault.name()
     }
 
+    /// Whether sending the same again may help.
     #[getter]
     fn is_retryable(&self) -> bool {
         self.0.fault.is_retryable()
@@ -119,6 +134,7 @@ impl UpstreamError {
         self.0.code.as_deref()
     }
 
+    /// After how long, where it says so.
     #[getter]
     fn retry_after_ms(&self) -> Option<u64> {
         self.0.retry_after.map(millis)

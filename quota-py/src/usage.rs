@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use quota_core as core;
 use quota_core::usage::{Dialect, outcome_of};
 
-use crate::convert::{self, Count};
+use crate::convert::{self, Count, Small};
 use crate::errors;
 
 /// The dialect of a name.
@@ -69,6 +69,7 @@ macro_rules! usage {
                 }
             )*
 
+            /// Requests; 0 for one that was not run.
             #[getter]
             fn requests(&self) -> u64 {
                 self.0.requests
@@ -80,6 +81,7 @@ macro_rules! usage {
                 self.0.provider_cost.map(|cost| convert::decimal(py, &cost)).transpose()
             }
 
+            /// The service tier that served it, in the provider's word.
             #[getter]
             fn service_tier(&self) -> Option<&str> {
                 self.0.service_tier.as_deref()
@@ -97,16 +99,19 @@ macro_rules! usage {
                 self.0.anomalies
             }
 
+            /// All tokens of the input.
             #[getter]
             fn input_total(&self) -> u64 {
                 self.0.input_total()
             }
 
+            /// All tokens of the output.
             #[getter]
             fn output_total(&self) -> u64 {
                 self.0.output_total()
             }
 
+            /// All tokens.
             #[getter]
             fn total(&self) -> u64 {
                 self.0.total()
@@ -185,10 +190,10 @@ impl Outcome {
     /// What an upstream's answer means: its HTTP status (`None` if no connection was made) and its body, if it is JSON.
     #[staticmethod]
     #[pyo3(signature = (status, body=None, *, dialect="auto"))]
-    fn of_answer(status: Option<u16>, body: Option<&Bound<'_, PyAny>>, dialect: &str) -> PyResult<Outcome> {
+    fn of_answer(status: Option<Small<u16>>, body: Option<&Bound<'_, PyAny>>, dialect: &str) -> PyResult<Outcome> {
         let dialect = self::dialect(dialect)?;
         let body = body.map(convert::document).transpose()?.filter(|body| !body.is_null());
-        Ok(Outcome(outcome_of(status, dialect, body.as_ref())))
+        Ok(Outcome(outcome_of(status.map(|status| status.0), dialect, body.as_ref())))
     }
 
     /// The provider told what was used.
@@ -239,6 +244,7 @@ impl Outcome {
         }
     }
 
+    /// The same in words.
     #[getter]
     fn message(&self) -> Option<String> {
         match &self.0 {
@@ -247,7 +253,7 @@ impl Outcome {
         }
     }
 
-    fn __repr__(&self) -> String {
+    pub fn __repr__(&self) -> String {
         format!("Outcome({})", self.state())
     }
 }

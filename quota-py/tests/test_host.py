@@ -250,8 +250,13 @@ def test_what_raises_does_not_take_the_place_of_what_is_raised(unraisable: list[
         # What is on the stack is dropped with the exception under way, not handled.
         task = asyncio.ensure_future(later())
         with pytest.raises(KeyError, match="own"):
-            _ = [gate.admit(ACME, ask()).granted(), await asyncio.sleep(0), setattr(book, "first", fail), own()]
+            _ = [gate.admit(ACME, ask()).granted(), await others(), own()]
         await asyncio.wait_for(task, 30)
+
+    async def others() -> int:
+        await asyncio.sleep(0)
+        book.first = fail
+        return 0
 
     async def later() -> None:
         (await gate.acquire(ACME, ask())).cancel()

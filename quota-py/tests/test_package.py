@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import venv
 from pathlib import Path
 
 import quota
+import quota.testing
 
 TREE = Path(__file__).parents[1]
 
@@ -29,6 +32,7 @@ asyncio.run(main())
 
 # Each line with `# error` is refused by a type checker, and no other.
 TYPED = """
+# pyright: reportUnnecessaryComparison=true
 from decimal import Decimal
 
 import quota
@@ -47,10 +51,16 @@ if decision.action == "alow":  # error
 quota.Gate(policy, ManualClock())  # error
 quota.Request("m")  # error
 quota.Principal(tenant=5)  # error
+quota.count_tokens("x", tokenizer="gpt2")  # error
+quota.Gate(policy, estimator=lambda request, tokenizer: len(request.texts))
+quota.Gate(policy, estimator=lambda request: 1)  # error
+quota.Gate(policy, journal=[])  # error
+assert_type([line.usd for line in quota.Price({"input": 1}).cost({}).lines], list[Decimal])
 gate.finalize({}, dialect="openai")  # error
 
 async def main() -> None:
     assert_type(await gate.acquire(who, quota.Request(model="m")), quota.Lease)
+    assert_type(await quota.Scheduler(capacity=1).arrive(tenant="a", now_ns=1), quota.Turn)
     async with gate.acquire(who, quota.Request(model="m")) as lease:
         assert_type(lease.waited_ms, int)
         gate.acquire(who, quota.Request(model="m")).settle({})  # error
@@ -65,6 +75,20 @@ async def main() -> None:
 def mypy(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
+
+
+def test_everything_public_says_what_it_is() -> None:
+    """`help` tells of each class and of each of its members."""
+    named = [(name, getattr(module, name)) for module in (quota, quota.testing) for name in module.__all__]
+    silent = [name for name, thing in named if (inspect.isclass(thing) or callable(thing)) and not thing.__doc__]
+    for name, thing in named:
+        if inspect.isclass(thing):
+            members = {member: made for member, made in vars(thing).items() if not member.startswith("_")}
+            fields = getattr(thing, "__annotations__", {})
+            silent += [f"{name}.{member}" for member, made in members.items() if not made.__doc__ and member not in fields]
+    assert silent == []
+    assert "at once" in (quota.Gate.admit.__doc__ or "")
+    assert str(inspect.signature(quota.Gate.admit)) == "(self, /, who, request)"
 
 
 def test_it_is_imported_from_where_it_was_installed() -> None:
@@ -88,12 +112,40 @@ def test_these_tests_are_typed_strictly(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def pyright(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Pyright looks for packages in the environment that is active."""
+    home = Path(sys.executable).parent
+    active = os.environ | {"VIRTUAL_ENV": str(home.parent), "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "pyright", *arguments]
+    return subprocess.run(command, cwd=cwd, env=active, capture_output=True, text=True, timeout=100)
+
+
+def test_every_type_is_known_to_the_other_type_checker(tmp_path: Path) -> None:
+    done = pyright("--verifytypes", "quota", "--ignoreexternal", cwd=tmp_path)
+    assert done.returncode == 0 and "Type completeness score: 100%" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_other_type_checker_finds_the_same_misuse(tmp_path: Path) -> None:
+    (tmp_path / "use.py").write_text(TYPED)
+    done = pyright("--outputjson", "use.py", cwd=tmp_path)
+    told = [fault for fault in json.loads(done.stdout)["generalDiagnostics"] if fault["severity"] == "error"]
+    assert {fault["range"]["start"]["line"] + 1 for fault in told} == wanted_faults(), done.stdout
+
+
+def test_these_tests_satisfy_the_other_type_checker(tmp_path: Path) -> None:
+    done = pyright(".", "../benches", cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def wanted_faults() -> set[int]:
+    return {number for number, line in enumerate(TYPED.splitlines(), 1) if line.endswith("# error")}
+
+
 def test_a_type_checker_finds_misuse(tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text(TYPED)
     done = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "use.py", cwd=tmp_path)
     found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
-    wanted = {number for number, line in enumerate(TYPED.splitlines(), 1) if line.endswith("# error")}
-    assert found == wanted, done.stdout
+    assert found == wanted_faults(), done.stdout
 
 
 def test_the_wheel_works_in_an_environment_with_nothing_else(tmp_path: Path) -> None:

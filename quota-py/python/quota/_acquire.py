@@ -174,11 +174,14 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
     # A coroutine, so that `asyncio.create_task` and `TaskGroup.create_task` take it as it is.
 
     def send(self, value: Any, /) -> Any:
+        """What an event loop calls; nobody else has to."""
         return self._as_coroutine().send(value)
 
     def throw(self, *args: Any) -> Any:
+        """What an event loop calls to cancel it."""
         return self._as_coroutine().throw(*args)
 
     def close(self) -> None:
+        """Ends it, with its place given up."""
         if self._coroutine is not None:
             self._coroutine.close()
