@@ -195,6 +195,6 @@ function usageOf(told) {
   })
 }
 
-const isCount = (value) => Number.isInteger(value) && value >= 0
+const isCount = (value) => Number.isSafeInteger(value) && value >= 0
 
 module.exports = { quotaMiddleware }

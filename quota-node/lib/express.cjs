@@ -8,7 +8,8 @@ const { enter } = require('./wrappers/node.cjs')
 function quotaMiddleware(options) {
   const door = new Door(options)
   return (req, res, next) => {
-    const route = door.route(req.method, req.path ?? req.url)
+    // The whole path: where it is mounted takes its part away.
+    const route = door.route(req.method, (req.baseUrl ?? '') + req.url)
     if (!route) return next()
     const { body } = req
     const letIn = ({ admitted, answer }) => {

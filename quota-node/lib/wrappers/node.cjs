@@ -44,7 +44,8 @@ const single = (value) => (Array.isArray(value) ? value[0] : value)
 /** The whole body, if it is not too large and comes in time. */
 function read(payload, headers, most, signal) {
   const body = new Body(most, { length: headers['content-length'], encoding: headers['content-encoding'] })
-  if (body.isExcessive) return body.whole()
+  // Of one that somebody has read without keeping it nothing will come.
+  if (body.isExcessive || payload.readableEnded) return body.whole()
   return new Promise((resolve, reject) => {
     const over = (end) => {
       clearTimeout(timer)
@@ -125,7 +126,10 @@ function meter(res, { call, stripUsage, headers }) {
   res.write = (piece, ...rest) => {
     if (isPassing) return write.call(res, piece, ...rest)
     const [encoding, done] = typeof rest[0] === 'function' ? [undefined, rest[0]] : rest
-    if (passage?.isCut) return false
+    if (passage?.isCut) {
+      if (done) process.nextTick(done, new Error('the answer has been ended: a limit has no room for more of it'))
+      return false
+    }
     begin(res.statusCode)
     const passed = passage.pass(bytes(piece, encoding))
     if (passage.isCut) {

@@ -70,6 +70,33 @@ for (const [name, parser, read] of [
   })
 }
 
+test('Express: wherever it is mounted, routes are found by their whole path', async () => {
+  const app = express()
+  app.use((req, _res, next) => {
+    if (req.url === '/short') req.url = CHAT
+    next()
+  })
+  app.use('/v1', onExpress.quotaMiddleware({ gate }))
+  app.post(CHAT, (_req, res) => void res.json(ANSWER))
+  const url = await listening(app.listen(0, '127.0.0.1'))
+  for (const path of [CHAT, '/short']) {
+    assert.equal((await fetch(url + path, { method: 'POST', body: '{}' })).status, 401)
+    assert.equal((await fetch(url + path, { method: 'POST', headers, body: JSON.stringify(BODY) })).status, 200)
+  }
+  assert.equal(used(), '0.00005')
+})
+
+test('Express: a body that somebody has read without keeping it', async () => {
+  const app = express()
+  app.use(async (req, _res, next) => {
+    for await (const piece of req) assert.ok(piece)
+    next()
+  })
+  app.use(onExpress.quotaMiddleware({ gate }))
+  const answer = await post(await listening(app.listen(0, '127.0.0.1')))
+  assert.equal(answer.status, 400)
+})
+
 test("Express: nothing but Node's own server is needed", async () => {
   const middleware = onExpress.quotaMiddleware({ gate })
   const server = createServer((req, res) => {
