@@ -472,7 +472,7 @@ impl Record {
     }
 
     /// The worst case in money: what was agreed, or what the hold was raised to since.
-    fn worst_cost(&self) -> Pico {
+    pub fn worst_cost(&self) -> Pico {
         let (held, agreed) = (Usd::from_units(self.held_amounts().get(Meter::Money)), self.claim.terms.worst_cost);
         // The hold is rounded up, so it says more only where it was raised.
         if held > agreed.to_usd() { Pico(held.units() as u128 * 10_000) } else { agreed }

@@ -6,6 +6,7 @@
 
 mod data;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +82,16 @@ pub struct Refusal {
     #[serde(skip)]
     pub receipt: Option<Box<Receipt>>,
 }
+
+/// The reason's code and the [`message`](Refusal::message).
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason, self.message())
+    }
+}
+
+/// So that a host in which a refusal ends the work can pass it on by `?`.
+impl std::error::Error for Refusal {}
 
 impl Refusal {
     /// One sentence for the asker: the limit, its amount, what was asked and when to come back. The figures of a scope

@@ -73,4 +73,30 @@ fn the_worked_example() {
     assert_eq!(replayed.used("tenant:acme", "max_inflight", gate.now(), period), Some(0));
     let story: Vec<_> = gate.explain("r1").iter().map(|entry| entry.event.name()).collect();
     assert_eq!(story, ["admitted", "settled"]);
+    let bill = gate.explain("r1")[1].to_json();
+    assert_eq!(
+        bill["lines"],
+        serde_json::json!([
+            {"item": "input", "units": 30_000, "usd": "0.03"},
+            {"item": "output", "units": 10_000, "usd": "0.01"},
+        ])
+    );
+}
+
+/// The lines of a bill are those of the tier that was charged: of the standard one and the one asked for, the dearer.
+#[test]
+fn the_lines_of_a_bill_sum_to_it() {
+    let policy = "
+models: {m: {price: {input: 1, output: 1, services: {priority: {input: 2, output: 3}, flex: {input: 0.5, output: 0.5}}}}}
+tenants: {acme: {models: {m: {}}}}";
+    let gate = Gate::new(Policy::from_yaml(policy).unwrap());
+    for (asked, cost, lines) in [("priority", "0.05", ["0.02", "0.03"]), ("flex", "0.02", ["0.01", "0.01"])] {
+        let request = Request::chat("m").id(asked).input_tokens(10_000).max_output_tokens(10_000).service_tier(asked);
+        let Decision::Allow(lease) = gate.admit(&Principal::builder("acme").build(), &request) else { panic!() };
+        assert_eq!(lease.settle(Usage::tokens(10_000, 10_000)).unwrap().cost.to_string(), cost, "{asked}");
+        let bill = gate.explain(asked)[1].to_json();
+        let found: Vec<_> =
+            bill["lines"].as_array().unwrap().iter().map(|line| line["usd"].as_str().unwrap()).collect();
+        assert_eq!(found, lines, "{asked}");
+    }
 }

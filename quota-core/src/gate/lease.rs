@@ -10,13 +10,12 @@ use super::decision::Degradation;
 use super::{Handle, Shared};
 use crate::lease::{Cause, Claim, End, EndError, LeaseId, Receipt, Record};
 use crate::policy::plan::UpstreamFailure;
-use crate::policy::price::Price;
 use crate::refusal::Refusal;
 use crate::scheduler::Turn;
 use crate::store::{Extended, Memory, Name, Store};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::Now;
-use crate::units::{Amounts, Meter, Pico};
+use crate::units::{Amounts, Meter};
 use crate::usage::{Outcome, Usage};
 
 /// The least and the most output tokens that a growing answer is covered ahead of itself.
@@ -379,23 +378,14 @@ impl<S: Store> Drop for Lease<S> {
 pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     let terms = &record.claim.terms;
     let usage = usage.or_input(terms.input.reserve);
-    let cost = terms.price.as_ref().map(|price| cost(price, &usage, terms.service_tier.as_deref())).unwrap_or_default();
+    let cost = terms
+        .price
+        .as_ref()
+        .map(|price| price.exact(&price.billed(&usage, terms.service_tier.as_deref())))
+        .unwrap_or_default();
     let calls = if usage.requests > 0 { terms.tool_calls } else { 0 };
     let amounts = usage.amounts(cost.to_usd()).with(Meter::ToolCalls, calls);
     End::Settle { usage: Box::new(usage), amounts, cost }
-}
-
-/// The exact cost of a usage. Where the upstream does not say which tier served it, the dearer of the standard tier and
-/// the one that was asked for counts: asking for a cheap tier does not make it so.
-fn cost(price: &Price, usage: &Usage, asked: Option<&str>) -> Pico {
-    let standard = price.exact(usage);
-    match asked {
-        Some(asked) if usage.service_tier.is_none() => {
-            let tiered = Usage { service_tier: Some(asked.to_owned()), ..usage.clone() };
-            standard.max(price.exact(&tiered))
-        }
-        _ => standard,
-    }
 }
 
 /// The ending of a record by what the upstream's answer came to.

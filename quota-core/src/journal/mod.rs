@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::lease::{Record, State};
+use crate::lease::{Record, Settled, State};
+use crate::policy::price::Line;
 use crate::refusal::Refusal;
 use crate::time::{Now, show_instant};
 use crate::units::{Meter, Usd};
@@ -284,8 +285,17 @@ fn ended(record: &Record) -> Value {
         value["assumed"] = json!(settled.usage.is_none());
         value["unpriced"] = json!(record.is_unpriced());
         value["price_is_guess"] = json!(record.claim.terms.price_is_guess);
+        value["lines"] = cost_lines(record, settled);
     }
     value
+}
+
+/// What the cost is the sum of: per kind of unit, how many, at what rate, and what they came to.
+fn cost_lines(record: &Record, settled: &Settled) -> Value {
+    let (Some(price), Some(usage)) = (&record.claim.terms.price, &settled.usage) else { return json!([]) };
+    let lines = price.cost(&price.billed(usage, record.claim.terms.service_tier.as_deref())).lines;
+    let line = |line: &Line| json!({ "item": line.class.key(), "units": line.units, "usd": line.cost.to_string() });
+    lines.iter().map(line).collect()
 }
 
 fn refused(refusal: &Refusal) -> Value {

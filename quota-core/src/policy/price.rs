@@ -33,6 +33,7 @@
 mod build;
 mod class;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub use build::{PriceBuilder, PriceError, Rates, ServicePrices};
@@ -148,6 +149,14 @@ impl Price {
     pub fn exact(&self, usage: &Usage) -> Pico {
         let row = self.row(usage);
         Pico(PriceClass::ALL.into_iter().map(|class| row.cost(class, class.units(usage))).sum())
+    }
+
+    /// The usage as it is billed. Where the upstream does not say which tier served it, the dearer of the standard tier
+    /// and the one that was asked for counts: asking for a cheap tier does not make it so.
+    pub fn billed<'u>(&self, usage: &'u Usage, asked: Option<&str>) -> Cow<'u, Usage> {
+        let Some(asked) = asked.filter(|_| usage.service_tier.is_none()) else { return Cow::Borrowed(usage) };
+        let tiered = Usage { service_tier: Some(asked.to_owned()), ..usage.clone() };
+        if self.exact(&tiered) > self.exact(usage) { Cow::Owned(tiered) } else { Cow::Borrowed(usage) }
     }
 
     /// Whether something of a usage has no price at all, so that [`exact`](Price::exact) leaves it out.

@@ -119,7 +119,8 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
             return cast("Decision", begin)
         return cast("Gate", begin).admit(self._who, self._request)
 
-    async def _wait(self) -> Lease:
+    async def _decide(self) -> Decision:
+        """Waits, and gives the decision that ended it: the same as awaiting this, but a refusal does not raise."""
         decision = self._first()
         try:
             while decision.action == "queue":
@@ -128,10 +129,17 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
         except BaseException:
             decision.leave()
             raise
-        return decision.granted()
+        return decision
+
+    async def _wait(self) -> Lease:
+        return (await self._decide()).granted()
 
     def result(self, timeout_ms: int | None = None) -> Lease:
         """Waits in this thread, which lets others run meanwhile. Raises `TimeoutError`, with its place given up."""
+        return self._decide_here(timeout_ms).granted()
+
+    def _decide_here(self, timeout_ms: int | None = None) -> Decision:
+        """The same, and gives the decision that ended it: a refusal does not raise."""
         _refuse_in_loop()
         until = _until(timeout_ms)
         decision = self._first()
@@ -142,7 +150,7 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
         except BaseException:
             decision.leave()
             raise
-        return decision.granted()
+        return decision
 
     def _as_coroutine(self) -> Coroutine[Any, Any, Lease]:
         if self._coroutine is None:
