@@ -34,6 +34,8 @@ class Door {
     this.gate = gate
     this.who = who
     this.maxBody = maxBody
+    // Ends waits in time, and leases that nobody ends.
+    this.keeper = gate.keeper()
     this.#routes = new Routes(routes)
   }
 

@@ -150,18 +150,24 @@ function isEvents(type) {
  * the slot free.
  */
 class Passage {
-  #read
   #call
+  #head
+  #found
   #isLineEnded = true
   #left
 
   /** Of an answer with this head: `status`, `type`, `encoding`, `length` where it is known, and `stripUsage`. */
   constructor(call, head) {
     this.#call = call
-    this.#read = reading(call, head)
+    this.#head = head
     this.#left = isEvents(head.type) ? undefined : head.length
     // Whether it was ended here, since a limit has no room for more of it.
     this.isCut = false
+  }
+
+  // Not before it is needed: up to its first bytes a handler may meter its stream by itself.
+  get #read() {
+    return (this.#found ??= reading(this.#call, this.#head))
   }
 
   /** The bytes that go on for these. */

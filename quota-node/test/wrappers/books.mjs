@@ -13,7 +13,7 @@ const POLICY = {
     m: { price: { input: 1, output: 2 }, max_output: 400, pool: 'h200' },
     dear: { price: { input: 10, output: 20 }, max_output: 400 },
   },
-  queues: { chat: { max_wait_ms: 20_000 } },
+  queues: { chat: { max_wait_ms: 20_000 }, hasty: { max_wait_ms: 50 } },
   tenants: {
     acme: {
       requests_per_day: 1000,
@@ -54,7 +54,7 @@ export const principal = (tenant = 'acme') => new Principal({ tenant })
 export const keyOf = (gate, tenant = 'acme') => gate.issueKey({ tenant, author: 'test' }).secret
 
 /** How long a test waits for what must happen. */
-const DEADLINE_MS = 8000
+const DEADLINE_MS = 20_000
 
 /** Looks again and again until it is so; fails when it never is. */
 export async function until(happens) {

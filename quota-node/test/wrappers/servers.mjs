@@ -51,8 +51,11 @@ async function answer(upstream, { how, path, body, quota, signal, headers }) {
   const told = Object.fromEntries(['content-type', 'retry-after'].map((name) => [name, found.headers.get(name)]))
   const kept = Object.fromEntries(Object.entries(told).filter(([, value]) => value !== null))
   if (how !== 'meter') return new Response(found.body, { status: found.status, headers: kept })
-  const stream = quota.lease.stream('openai_chat')
-  return new Response(Readable.toWeb(Readable.from(stream.pipe(found.body))), { headers: events })
+  async function* pieces() {
+    // With the head on its way already.
+    yield* quota.lease.stream('openai_chat').pipe(found.body)
+  }
+  return new Response(Readable.toWeb(Readable.from(pieces())), { headers: events })
 }
 
 /** Aborts when the other side has left before the end. */
@@ -88,6 +91,7 @@ export const HOSTS = {
         res.status(found.status).set(Object.fromEntries(found.headers))
         if (found.headers.get('content-type')?.startsWith('text/event-stream')) {
           // An asker who leaves ends it, too.
+          res.flushHeaders()
           await pipeline(Readable.fromWeb(found.body), res).catch(() => res.destroy())
         } else res.end(Buffer.from(await found.arrayBuffer()))
       })

@@ -6,6 +6,7 @@ import { gzipSync } from 'node:zlib'
 import Anthropic from '@anthropic-ai/sdk'
 import express from 'express'
 import OpenAI from 'openai'
+import { Principal } from 'quota-node'
 import { ROUTES } from 'quota-node/express'
 import { Asker } from './asker.mjs'
 import { Books, keyOf, learn, newGate, principal, until } from './books.mjs'
@@ -190,6 +191,19 @@ for (const [name, start] of Object.entries(HOSTS)) {
       assert.deepEqual([books.used('rpd'), books.inFlight], [2, 0])
     })
 
+    check('who has waited too long is told, and nobody has to sweep', async () => {
+      await restart({ who: () => new Principal({ tenant: 'queue', lane: 'hasty' }) })
+      upstream.steps = [{ how: 'hang' }]
+      const first = post()
+      await until(() => upstream.calls.length === 1)
+      const late = await post()
+      assert.deepEqual([late.status, (await late.json()).error.reason], [503, 'queue_timeout'])
+      upstream.go()
+      await (await first).text()
+      books = new Books(gate, 'queue')
+      assert.deepEqual([books.used('rpd'), books.inFlight, books.waiting], [1, 0, 0])
+    })
+
     check('who leaves while waiting gives up the place', async () => {
       books = new Books(gate, 'queue')
       upstream.steps = [{ how: 'hang' }]
@@ -258,8 +272,8 @@ for (const [name, start] of Object.entries(HOSTS)) {
       assert.ok(upstream.sent < 2000, `${upstream.sent} of 3000 pieces`)
       assert.equal(books.inFlight, 1)
       asker.socket.resume()
-      await until(() => asker.text.includes('[DONE]'))
       await until(() => books.inFlight === 0)
+      await until(() => asker.text.slice(-100).includes('[DONE]'))
       books.settled(1)
     })
 
