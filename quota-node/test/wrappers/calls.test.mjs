@@ -123,6 +123,26 @@ check('a refusal is an answer in the provider’s manner', async () => {
   assert.equal(upstream.calls.length, 1)
 })
 
+check('what can’t be rewritten is not sent, and holds nothing', async () => {
+  const answer = await post(gated(), undefined, { ...BODY, stream: true, stream_options: 3 })
+  assert.deepEqual([answer.status, (await answer.json()).error.param], [400, 'stream_options'])
+  assert.equal(upstream.calls.length, 0)
+  books.settled(0)
+})
+
+check('a refusal ends an event that was passed on in part', async () => {
+  learn(gate)
+  const event = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { content: 'word '.repeat(900) } }] })}\n\n`
+  const pieces = [event.slice(0, 10), event.slice(10)]
+  const body = () => ReadableStream.from(pieces.map((piece) => Buffer.from(piece)))
+  const headers = { 'content-type': 'text/event-stream' }
+  const fetch = quotaFetch(async () => new Response(body(), { headers }), { gate, who: principal('short') })
+  const asked = { ...BODY, stream: true, max_tokens: 390, stream_options: { include_usage: true } }
+  const told = await (await post(fetch, undefined, asked)).text()
+  assert.match(told, /^data: \{"ch\n\ndata: \{"error":/)
+  assert.equal(gate.unresolved().length, 1)
+})
+
 check('the body is sent as it was agreed', async () => {
   const fetch = gated('soft')
   await (await post(fetch, undefined, { ...BODY, model: 'dear', max_tokens: 50, tools: [{ type: 'web_search' }] })).text()

@@ -114,6 +114,24 @@ test("Express: nothing but Node's own server is needed", async () => {
   assert.equal(used(), paid)
 })
 
+test('Express: an answer is over with the last of the bytes that it announced', async () => {
+  const app = express()
+  app.use(onExpress.quotaMiddleware({ gate }))
+  const text = JSON.stringify(ANSWER)
+  let end
+  app.post(CHAT, (_req, res) => {
+    res.set({ 'content-type': 'application/json', 'content-length': String(text.length) })
+    res.write(text.slice(0, 5))
+    res.write(text.slice(5))
+    end = () => res.end()
+  })
+  const answer = await post(await listening(app.listen(0, '127.0.0.1')))
+  // Who asks does not wait for more.
+  await answer.json()
+  assert.equal(used(), paid)
+  end()
+})
+
 test('Express: what the application does beside it is its own', async () => {
   const app = express()
   app.use((req, res, next) => {

@@ -267,8 +267,12 @@ for (const [name, start] of Object.entries(HOSTS)) {
       await asker.sees('word')
       asker.socket.pause()
       // What the buffers of sockets hold is a small part of it.
-      let looks = 0
-      await until(() => (looks = upstream.isBlocked ? looks + 1 : 0) > 100)
+      let [looks, sent] = [0, 0]
+      await until(() => {
+        looks = upstream.isBlocked && upstream.sent === sent ? looks + 1 : 0
+        sent = upstream.sent
+        return looks > 100
+      })
       assert.ok(upstream.sent < 2000, `${upstream.sent} of 3000 pieces`)
       assert.equal(books.inFlight, 1)
       asker.socket.resume()
@@ -360,11 +364,12 @@ for (const [name, start] of Object.entries(HOSTS)) {
 
     check('a request runs once under its idempotency key', async () => {
       upstream.steps = [{ how: 'hang' }]
-      const headers = { 'idempotency-key': 'k-1' }
+      const headers = headersOf('acme', { 'idempotency-key': 'k-1' })
       const first = post({ headers })
       await until(() => upstream.calls.length === 1)
       const again = await post({ headers })
       assert.deepEqual([again.status, again.headers.get('x-should-retry')], [409, 'false'])
+      assert.equal((await again.json()).error.code, 'request_in_progress')
       upstream.go()
       const answer = await first
       assert.equal(answer.headers.get('x-request-id'), 'acme:k-1')
