@@ -12,11 +12,11 @@ import * as onExpress from 'quota-node/express'
 import * as onFastify from 'quota-node/fastify'
 import * as onHono from 'quota-node/hono'
 import { Books, keyOf, newGate } from './books.mjs'
-import { INPUT, OUTPUT } from './upstream.mjs'
+import { INPUT } from './upstream.mjs'
 
 const CHAT = '/v1/chat/completions'
 const BODY = { model: 'dear', messages: [{ role: 'user', content: 'x' }], max_tokens: 100 }
-const ANSWER = { usage: { prompt_tokens: INPUT, completion_tokens: OUTPUT } }
+const ANSWER = { usage: { prompt_tokens: INPUT, completion_tokens: 5 } }
 
 let gate
 let headers
@@ -44,8 +44,8 @@ async function listening(server) {
 
 const post = (url, body = BODY) => fetch(url + CHAT, { method: 'POST', headers, body: JSON.stringify(body) })
 const used = () => gate.balances(new Books(gate, 'soft').who)[0].used
-/** In units of money: eleven tokens in, seven out, of `m`. */
-const paid = '0.000025'
+/** Eleven tokens in and five out of `m`, which is not what was held. */
+const paid = '0.000021'
 
 for (const [name, parser, read] of [
   ['none', undefined, (body) => body],
@@ -83,7 +83,7 @@ test('Express: wherever it is mounted, routes are found by their whole path', as
     assert.equal((await fetch(url + path, { method: 'POST', body: '{}' })).status, 401)
     assert.equal((await fetch(url + path, { method: 'POST', headers, body: JSON.stringify(BODY) })).status, 200)
   }
-  assert.equal(used(), '0.00005')
+  assert.equal(used(), '0.000042')
 })
 
 test('Express: a body that somebody has read without keeping it', async () => {
@@ -130,6 +130,28 @@ test('Express: an answer is over with the last of the bytes that it announced', 
   await answer.json()
   assert.equal(used(), paid)
   end()
+})
+
+test('Express: a handler is told when to wait, and when to go on', async () => {
+  const app = express()
+  app.use(onExpress.quotaMiddleware({ gate }))
+  const written = []
+  app.post(CHAT, async (_req, res) => {
+    res.type('text/event-stream')
+    for (let time = 0; time < 3; time++) {
+      let count = 1
+      while (res.write(`: ${'x'.repeat(10_000)}\n\n`) && count < 5000) count++
+      written.push(count)
+      await once(res, 'drain')
+    }
+    // What is taken out asks for no wait.
+    assert.equal(res.write('data: {"choices":[],"usage":{"prompt_tokens":11,"completion_tokens":5}}\n\n', () => res.end()), true)
+  })
+  const answer = await post(await listening(app.listen(0, '127.0.0.1')), { ...BODY, stream: true })
+  assert.doesNotMatch(await answer.text(), /usage/)
+  assert.equal(written.length, 3)
+  assert.ok(Math.max(...written) < 100, String(written))
+  assert.equal(used(), paid)
 })
 
 test('Express: what the application does beside it is its own', async () => {
