@@ -119,11 +119,15 @@ check('a refusal is an error that the SDK knows', async () => {
   assert.equal(upstream.calls.length, 1)
 })
 
+/** A gate with these limits for `acme`. */
+function strict(limits, clock) {
+  const models = { m: { price: { input: 1, output: 2 }, max_output: 400 } }
+  return new Gate(Policy.fromObject({ models, tenants: { acme: { ...limits, models: ['m'] } } }), { clock })
+}
+
 check('a refusal that is over soon is tried again by the SDK', async () => {
   const clock = new ManualClock()
-  const limits = { requests_per_second: { hard: 1 }, models: ['m'] }
-  const policy = Policy.fromObject({ models: { m: { price: { input: 1, output: 2 }, max_output: 400 } }, tenants: { acme: limits } })
-  gate = new Gate(policy, { clock })
+  gate = strict({ requests_per_second: { hard: 1 } }, clock)
   const model = modelOf()
   await generateText({ model, ...ONCE })
   const again = generateText({ model, ...ONCE, maxRetries: 1 })
@@ -140,6 +144,13 @@ check('a refusal that lasts is not tried again', async () => {
   gate.admit(who, dear).lease.settle({ prompt_tokens: 990_000, completion_tokens: 4900 })
   await assert.rejects(generateText({ model, prompt: 'x '.repeat(3000) }), (error) => {
     assert.deepEqual([error.isRetryable, error.code], [false, 'budget_exceeded'])
+    return true
+  })
+  // The SDK waits for less than this, and would ask again in vain.
+  gate = strict({ requests_per_minute: { hard: 1 } }, new ManualClock())
+  await generateText({ model: modelOf(), ...ONCE })
+  await assert.rejects(generateText({ model: modelOf(), prompt: 'x' }), (error) => {
+    assert.deepEqual([error.isRetryable, error.code, error.retryAfterMs], [false, 'request_rate_exceeded', 60_000])
     return true
   })
 })
