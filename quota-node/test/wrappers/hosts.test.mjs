@@ -5,6 +5,7 @@ import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
 import { createServer } from 'node:http'
 import { afterEach, beforeEach, test } from 'node:test'
+import { serve } from '@hono/node-server'
 import express from 'express'
 import Fastify from 'fastify'
 import { Hono } from 'hono'
@@ -252,6 +253,18 @@ test('Hono: without a server, mounted, and with the body read before', async () 
   const answer = await app.request(`/api${CHAT}`, { method: 'POST', headers, body: JSON.stringify(BODY) })
   assert.deepEqual([answer.status, await answer.json()], [201, ANSWER])
   assert.deepEqual([answer.headers.get('x-mine'), answer.headers.has('x-request-id')], ['1', true])
+  assert.equal(used(), paid)
+})
+
+test('Hono: a stream that announces its length is shorter by what is taken out', async () => {
+  const app = new Hono()
+  app.use(onHono.quotaMiddleware({ gate }))
+  const text = `data: {"choices":[]}\n\ndata: ${JSON.stringify({ choices: [], ...ANSWER })}\n\ndata: [DONE]\n\n`
+  const told = { 'content-type': 'text/event-stream', 'content-length': String(text.length) }
+  app.post(CHAT, () => new Response(text, { headers: told }))
+  const url = await listening(serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }))
+  const answer = await post(url, { ...BODY, stream: true })
+  assert.equal(await answer.text(), 'data: {"choices":[]}\n\ndata: [DONE]\n\n')
   assert.equal(used(), paid)
 })
 
