@@ -7,7 +7,8 @@
 //! | [`conformance`] | every promise of [`Store`], as named checks; [`store_conformance!`](crate::store_conformance) makes tests of them |
 //! | [`Yielding`] | a store that has to be awaited |
 //! | [`Failing`] | a store that does not answer when told so |
-//! | [`Model`] | the gate and its store over again, slow and obvious, to compare histories with |
+//! | [`Model`] | the gate and its store over again, slow and obvious |
+//! | [`history`] | steps of every verb on a gate and on the model, compared after each |
 //!
 //! A store is tested by saying how to make one and how to wait for it:
 //!
@@ -23,13 +24,12 @@
 
 pub mod conformance;
 pub mod failing;
+pub mod history;
 pub mod model;
-
 pub mod yielding;
 
 pub use self::failing::{Failing, Fault};
 pub use self::model::Model;
-
 pub use self::yielding::{Yielding, block_on};
 
 use crate::store::Store;
