@@ -1,4 +1,4 @@
-.PHONY: test test-real fairness ci
+.PHONY: test test-real fairness fuzz ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -11,6 +11,10 @@ test-real:
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:
 	@cargo run --release -p benches --bin fairness
+
+# What reads from outside, against arbitrary bytes: each target for SECONDS_EACH seconds (30). MINIMISE=1 keeps what was found.
+fuzz:
+	@bash .ci/fuzz
 
 # What must hold before a change lands.
 ci:
