@@ -1,4 +1,4 @@
-.PHONY: test test-real fairness fuzz ci
+.PHONY: test test-real fairness fuzz loom ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -15,6 +15,10 @@ fairness:
 # What reads from outside, against arbitrary bytes: each target for SECONDS_EACH seconds (30). MINIMISE=1 keeps what was found.
 fuzz:
 	@bash .ci/fuzz
+
+# The lock-free parts in every order of their threads: each model with its sentence and its time.
+loom:
+	@bash .ci/loom
 
 # What must hold before a change lands.
 ci:
