@@ -1,4 +1,4 @@
-.PHONY: test test-real fairness fuzz loom ci
+.PHONY: test test-real fairness fuzz loom check ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -19,6 +19,10 @@ fuzz:
 # The lock-free parts in every order of their threads: each model with its sentence and its time.
 loom:
 	@bash .ci/loom
+
+# Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
+check:
+	@bash .ci/check
 
 # What must hold before a change lands.
 ci:
