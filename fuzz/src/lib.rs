@@ -15,8 +15,11 @@ pub mod tokens;
 pub mod upstream;
 pub mod usage;
 
-/// The targets by name.
-pub const TARGETS: [(&str, fn(&[u8])); 10] = [
+/// A target's name, and what it makes of an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: [Target; 10] = [
     ("body", body::run),
     ("exposition", exposition::run),
     ("history", history::run),
