@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts speed text fairness simulate ci
+.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -32,6 +32,18 @@ fairness:
 SEEDS ?= 5000
 simulate:
 	@cargo run --release -p benches --bin simulate -- --seeds $(SEEDS)
+
+# What reads from outside, against arbitrary bytes: each target for SECONDS_EACH seconds (30). MINIMISE=1 keeps what was found.
+fuzz:
+	@bash .ci/fuzz
+
+# The lock-free parts in every order of their threads: each model with its sentence and its time.
+loom:
+	@bash .ci/loom
+
+# Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
+check:
+	@bash .ci/check
 
 # What must hold before a change lands.
 ci:

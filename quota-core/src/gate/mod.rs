@@ -10,6 +10,8 @@ mod identity;
 mod keyring;
 mod keys;
 mod lease;
+#[cfg(all(test, quota_loom))]
+mod models;
 mod pools;
 mod prepare;
 mod queue;

@@ -150,6 +150,35 @@ mod tests {
     }
 
     #[test]
+    fn nothing_fits_where_there_is_debt_and_all_of_it_comes_back() {
+        let budget = Budget::new(10, 40);
+        let word = budget.charge(0, 15, &at(7)).word;
+        assert_eq!(budget.take(word, 0, &at(7)).map(|taken| taken.word), Ok(word));
+        // As much as there is in a period fits into the next one, a unit more into none.
+        assert_eq!(budget.take(word, 10, &at(7)), Err(Wait::After(Duration::from_nanos(600))));
+        assert_eq!(budget.take(word, 11, &at(7)), Err(Wait::Never));
+    }
+
+    #[test]
+    fn a_word_is_past_when_its_period_is_or_nothing_is_in_it() {
+        let word = |number: u64, amount: u64| number << 40 | amount;
+        for (word, past) in
+            [(0, true), (word(7, 0), true), (word(7, 1), false), (word(6, 1), true), (word(8, 1), false)]
+        {
+            assert_eq!(Budget::is_past(word, 40, 7), past, "{word:#x}");
+        }
+    }
+
+    #[test]
+    fn half_a_round_away_counts_as_later() {
+        // Nine bits: 256 periods on is as far as 256 back, and a spent period is never opened again.
+        let budget = Budget::new(5, 55);
+        let word = budget.take(0, 5, &at(8)).unwrap().word;
+        assert_eq!(budget.read(word, &at(8 + 255)).used, 0);
+        assert_eq!(budget.read(word, &at(8 + 256)).used, 5);
+    }
+
+    #[test]
     fn period_numbers_wrap_once_in_decades() {
         let budget = Budget::new(5, 55); // months: nine bits
         let last = budget.take(0, 5, &at(511)).unwrap();

@@ -23,7 +23,7 @@ use crate::usage::Usage;
 /// A store that has to be awaited: each trip is under way for one poll before it reaches the memory store within.
 ///
 /// An answer that is dropped before it was polled is a trip that never began. A lease that is abandoned is on its way
-/// until the next trip of anybody.
+/// until the next trip of anybody, and keeps its gate alive: one whose last act it was is never freed.
 #[derive(Default)]
 pub struct Yielding {
     memory: Memory,
