@@ -320,7 +320,7 @@ impl Gate {
     #[napi]
     pub fn unresolved(&self, at_most: Option<Count>) -> Vec<Unresolved> {
         let records = self.gate.unresolved(self::at_most(at_most, 1000));
-        records.iter().filter_map(|record| Unresolved::of(record)).collect()
+        records.iter().filter_map(Unresolved::of).collect()
     }
 
     /// Puts another policy in force, at once and whole. Open leases keep their terms, accounts what they hold.
