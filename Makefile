@@ -1,4 +1,4 @@
-.PHONY: test test-real fairness ci
+.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -8,9 +8,42 @@ test:
 test-real:
 	@bash .ci/test-real
 
+# Admit + settle against its targets: instructions and allocations, then times and memory; then what text costs. Some ten
+# minutes once built.
+bench: counts speed text
+
+# Instructions (by valgrind) and allocations of a pair; they don't vary with what else the machine does.
+counts:
+	@cargo run --release -q -p benches --bin counts
+
+speed:
+	@cargo run --release -q -p benches --bin speed
+
+# What a request's text costs on its way, beside targets: estimates, exact counts, streams, the gateway. Some five minutes.
+text:
+	@cargo build --release -q -p gateway
+	@cargo run --release -q -p benches --bin text
+
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:
 	@cargo run --release -p benches --bin fairness
+
+# Thousands of gates in virtual time, under load and faults, beside books of their own; some minutes.
+SEEDS ?= 5000
+simulate:
+	@cargo run --release -p benches --bin simulate -- --seeds $(SEEDS)
+
+# What reads from outside, against arbitrary bytes: each target for SECONDS_EACH seconds (30). MINIMISE=1 keeps what was found.
+fuzz:
+	@bash .ci/fuzz
+
+# The lock-free parts in every order of their threads: each model with its sentence and its time.
+loom:
+	@bash .ci/loom
+
+# Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
+check:
+	@bash .ci/check
 
 # What must hold before a change lands.
 ci:

@@ -7,7 +7,9 @@
 //! cargo bench -p benches --bench estimate     counting input
 //! cargo bench -p benches --bench journal      appending to the ring
 //! cargo bench -p benches --bench stream       reading usage from a stream
-//! cargo run --release -p benches --bin pairs  nanoseconds of admit + settle as one table, in a quarter of a minute
+//! make counts                                 instructions and allocations of admit + settle
+//! make speed                                  admit + settle against its targets
+//! make text                                   what a request's text costs on its way, see README.md
 //! cargo run --release -p benches --bin fairness  the scheduler beside the published orders, see README.md
 //! ```
 //!
@@ -15,12 +17,14 @@
 //! less. Where two threads run, the time is that of one turn on each of them, so twice as much was done in it.
 
 mod pairs;
+mod peers;
 
 use std::path::PathBuf;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-pub use crate::pairs::{Floor, Gated, Peer, TENANTS, USERS};
+pub use crate::pairs::{Floor, Gated, LeasesOpen, Peer, TENANTS, USERS};
+pub use crate::peers::{SixChecks, SixReservations};
 use criterion::Criterion;
 
 /// Criterion as all benchmarks here use it, with its results under `target`.
@@ -86,6 +90,31 @@ pub fn together<W: FnMut()>(threads: usize, turns: u64, make: impl Fn(usize) -> 
         done.wait();
         start.elapsed()
     })
+}
+
+/// Numbers of which a few come much more often than most: the nth as often as 1/n (Zipf's law).
+pub struct Zipf(Vec<f64>);
+
+impl Zipf {
+    /// Numbers below this.
+    pub fn new(below: usize) -> Zipf {
+        let mut sum = 0.0;
+        let mut sums: Vec<f64> = (1..=below)
+            .map(|n| {
+                sum += 1.0 / n as f64;
+                sum
+            })
+            .collect();
+        sums.iter_mut().for_each(|up_to| *up_to /= sum);
+        Zipf(sums)
+    }
+
+    /// The next number. They are scattered, so that the frequent ones are not neighbours in memory.
+    pub fn draw(&self, dice: &mut Dice) -> usize {
+        let at = dice.roll(1 << 52) as f64 / (1u64 << 52) as f64;
+        let rank = self.0.partition_point(|up_to| *up_to < at).min(self.0.len() - 1);
+        rank.wrapping_mul(7919) % self.0.len()
+    }
 }
 
 /// Numbers that look random, the same ones each time.

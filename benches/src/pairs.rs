@@ -7,7 +7,7 @@ use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLim
 use quota_core::meter::{At, Budget, Gauge, Rate, Rule};
 use quota_core::store::memory::{Bounds, Memory};
 use quota_core::time::{Now, Period, SECOND};
-use quota_core::{Decision, Gate, Policy, Principal, Request, Usage};
+use quota_core::{Decision, Gate, Lease, Policy, Principal, Request, Usage};
 
 /// Tenants of the policy.
 pub const TENANTS: usize = 2;
@@ -19,18 +19,23 @@ pub const USERS: usize = 100_000;
 const HELD: u64 = 1500;
 const USED: u64 = 1200;
 
-/// Eight limits in three scopes: the tenant, its model, its user. None is ever reached.
-fn policy() -> Policy {
-    let tenant = "
+/// Eight limits in three scopes: the tenant, its model, its user. None is ever reached but the daily budget, if that is small.
+fn policy(daily: &str) -> Policy {
+    Policy::from_yaml(&policy_text(daily)).expect("the policy above is valid")
+}
+
+fn policy_text(daily: &str) -> String {
+    let tenant = format!(
+        "
     tpm: 1000000000000
-    max_inflight: 1000000
-    daily_budget_usd: 11000000
+    max_inflight: 10000000
+    daily_budget_usd: {daily}
     monthly_budget_usd: 11000000
-    users: {rpm: 1000000000, tpd: 1000000000000000}
-    models: {small: {rpm: 1000000000, max_inflight: 1000000}}";
+    users: {{rpm: 1000000000, tpd: 1000000000000000}}
+    models: {{small: {{rpm: 1000000000, max_inflight: 10000000}}}}"
+    );
     let tenants: String = (0..TENANTS).map(|n| format!("  t{n}:{tenant}\n")).collect();
-    let text = format!("models: {{small: {{price: {{input: 1, output: 1}}}}}}\ntenants:\n{tenants}");
-    Policy::from_yaml(&text).expect("the policy above is valid")
+    format!("models: {{small: {{price: {{input: 1, output: 1}}}}}}\ntenants:\n{tenants}")
 }
 
 /// The gate with its memory store, ring journal and system clock.
@@ -43,10 +48,10 @@ pub struct Gated {
 impl Gated {
     /// A gate for so many users, dealt over the tenants.
     pub fn new(users: usize) -> Gated {
-        let bounds = Bounds { rows: (users * 2).max(1024) as u32, open_leases: 1 << 16 };
+        let bounds = Bounds { rows: (users * 2).max(1024) as u32, open_leases: 1 << 14 };
         let principal = |n: usize| Principal::builder(format!("t{}", n % TENANTS)).user(format!("u{n}")).build();
         Gated {
-            gate: Gate::builder(policy()).store(Memory::new(bounds)).build(),
+            gate: Gate::builder(policy("11000000")).store(Memory::new(bounds)).build(),
             who: (0..users).map(principal).collect(),
             request: Request::chat("small").input_tokens(HELD - 500).max_output_tokens(500),
         }
@@ -67,9 +72,85 @@ impl Gated {
         self.run(gate, user, &self.request.clone().id(id));
     }
 
+    /// A gate for so many tenants with the same eight limits each, one principal a tenant.
+    pub fn tenants(tenants: usize) -> Gated {
+        let limits = "
+  tpm: 1000000000000
+  max_inflight: 10000000
+  daily_budget_usd: 11000000
+  monthly_budget_usd: 11000000
+  users: {rpm: 1000000000, tpd: 1000000000000000}
+  models: {small: {rpm: 1000000000, max_inflight: 10000000}}";
+        let names: String = (0..tenants).map(|n| format!("  t{n}: {{}}\n")).collect();
+        let text =
+            format!("models: {{small: {{price: {{input: 1, output: 1}}}}}}\ndefaults:{limits}\ntenants:\n{names}");
+        let principal = |n: usize| Principal::builder(format!("t{n}")).user("u").build();
+        Gated::of(&text, (0..tenants).map(principal).collect(), 1 << 14)
+    }
+
+    /// A gate with so many limits (1 to 32) on its one tenant, in as many scopes as that takes.
+    pub fn limits(limits: usize) -> Gated {
+        let windows: String = (0..limits)
+            .map(|n| format!("{{name: w{n}, meter: tokens, seconds: {}, hard: 1000000000000}}, ", 60 + n))
+            .collect();
+        let text = format!(
+            "models: {{small: {{price: {{input: 1, output: 1}}}}}}\ntenants: {{t0: {{windows: [{windows}], models: {{small: {{}}}}}}}}"
+        );
+        Gated::of(&text, vec![Principal::builder("t0").build()], 1 << 14)
+    }
+
+    fn of(text: &str, who: Vec<Principal>, open_leases: u32) -> Gated {
+        let policy = Policy::from_yaml(text).expect("the policy above is valid");
+        let bounds = Bounds { rows: (who.len() * 4).max(1024) as u32, open_leases };
+        let request = Request::chat("small").input_tokens(HELD - 500).max_output_tokens(500);
+        Gated { gate: Gate::builder(policy).store(Memory::new(bounds)).build(), who, request }
+    }
+
+    /// A gate whose only tenant has used up its budget.
+    pub fn exhausted() -> Gated {
+        let gated = Gated { gate: Gate::builder(policy("0.002")).build(), ..Gated::new(1) };
+        let Decision::Allow(lease) = gated.gate.admit(&gated.who[0], &gated.request) else {
+            unreachable!("it fits once")
+        };
+        lease.settle(Usage::tokens(USED - 200, 200)).expect("the first ending");
+        gated
+    }
+
+    /// Asks for one user, and is refused.
+    pub fn refusal(&self, gate: &Gate<Memory>, user: usize) {
+        let Decision::Reject(refusal) = gate.admit(&self.who[user], &self.request) else {
+            unreachable!("it is used up")
+        };
+        std::hint::black_box(refusal);
+    }
+
     fn run(&self, gate: &Gate<Memory>, user: usize, request: &Request) {
         let Decision::Allow(lease) = gate.admit(&self.who[user], request) else { unreachable!("no limit is reached") };
         lease.settle(Usage::tokens(USED - 200, 200)).expect("the first ending");
+    }
+}
+
+/// A gate with room for many open leases.
+pub struct LeasesOpen {
+    /// The gate.
+    pub gated: Gated,
+}
+
+impl LeasesOpen {
+    /// Room for so many, and some more.
+    pub fn new(leases: usize) -> LeasesOpen {
+        let text = policy_text("11000000");
+        let who = vec![Principal::builder("t0").user("u0").build()];
+        LeasesOpen { gated: Gated::of(&text, who, leases as u32 + 1024) }
+    }
+
+    /// Opens so many leases.
+    pub fn open(&self, leases: usize) -> Vec<Lease> {
+        let one = |_| {
+            let decision = self.gated.gate.admit(&self.gated.who[0], &self.gated.request);
+            decision.lease().expect("no limit is reached")
+        };
+        (0..leases).map(one).collect()
     }
 }
 

@@ -5,8 +5,9 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::meter::Rule;
-use crate::policy::plan::Window;
+use crate::meter::{At, Rule};
+use crate::policy::plan::{Hold, Window};
+use crate::time::{Now, Period};
 use crate::units::Meter;
 
 /// Which scope a row of accounts belongs to.
@@ -52,6 +53,10 @@ pub struct Bound {
     pub column: Column,
     /// How its word is read.
     pub rule: Rule,
+    /// How much of an output it holds.
+    pub hold: Hold,
+    /// The period of its calendar in which the lineup was made, and holds; ignored by rates and gauges.
+    pub period: Period,
     /// Counted but never refused.
     pub shadow: bool,
     /// Its soft amount.
@@ -60,11 +65,47 @@ pub struct Bound {
     pub passing: bool,
 }
 
+impl Bound {
+    /// The moment, as its rule needs it.
+    pub fn at(&self, now: Now) -> At {
+        At { now, period: self.period }
+    }
+
+    /// The amount in use that a word of its account says, at the moment when it was written.
+    pub fn used(&self, word: u64, now: Now) -> u64 {
+        self.rule.read(word, &self.at(now)).used
+    }
+}
+
 /// All limits that apply to one principal and model, widest scope first. Stores take them in this order.
 #[derive(Debug, Default)]
 pub struct Lineup {
     limits: Box<[Bound]>,
     rows: Box<[RowSpan]>,
+    spots: Box<[Spot]>,
+}
+
+/// What taking and correcting need of a limit, close together: a reservation reads these and not the limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spot {
+    pub(crate) rule: Rule,
+    pub(crate) period: Period,
+    pub(crate) meter: Meter,
+    pub(crate) hold: Hold,
+    pub(crate) column: u8,
+    pub(crate) shadow: bool,
+    pub(crate) soft: Option<u64>,
+}
+
+impl Spot {
+    fn of(bound: &Bound) -> Spot {
+        let &Bound { account, meter, rule, hold, period, shadow, soft, .. } = bound;
+        Spot { rule, period, meter, hold, column: account.column, shadow, soft }
+    }
+
+    pub(crate) fn at(&self, now: Now) -> At {
+        At { now, period: self.period }
+    }
 }
 
 /// The limits of a lineup that share a row.
@@ -87,12 +128,17 @@ impl Lineup {
                 _ => rows.push(RowSpan { row, identity, from: at, to: at + 1 }),
             }
         }
-        Lineup { limits: limits.into(), rows: rows.into() }
+        Lineup { spots: limits.iter().map(Spot::of).collect(), limits: limits.into(), rows: rows.into() }
     }
 
     /// The limits, widest scope first.
     pub fn limits(&self) -> &[Bound] {
         &self.limits
+    }
+
+    /// In the order of the limits.
+    pub(crate) fn spots(&self) -> &[Spot] {
+        &self.spots
     }
 
     pub(crate) fn rows(&self) -> &[RowSpan] {

@@ -1,6 +1,9 @@
-//! Leases: the states that a reservation goes through, as pure steps between immutable records.
+//! Leases: the states that a reservation goes through, as steps between immutable records.
 //!
 //! Floor 2. Invariant: a lease leaves the held state once, and every repeat of an ending finds what the first one did.
+
+mod receipt;
+mod record;
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,15 +11,17 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::account::{Bound, Lineup};
+pub use self::receipt::Receipt;
+pub use self::record::{Cause, End, EndError, Record, Settled, State, Unresolved};
+pub(crate) use self::record::{Ending, First};
+use crate::account::Lineup;
 use crate::estimate::InputEstimate;
-use crate::meter::Rule;
 use crate::policy::price::Price;
 use crate::principal::Principal;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, OnceBox, Ordering};
+use crate::tally::Tally;
 use crate::time::Now;
-use crate::units::{Amounts, Meter, Pico, Usd};
-use crate::usage::Usage;
+use crate::units::Pico;
 
 /// Names one lease among all that a store has ever given out.
 ///
@@ -67,26 +72,43 @@ pub struct Hold {
     pub amount: u64,
     /// What a correction needs to know, see [`Taken`](crate::meter::Taken).
     pub mark: u64,
-    /// The amount in use on the account after the taking; for explanations.
-    pub used: u64,
+    /// The account's word after the taking; for explanations, see [`Bound::used`](crate::account::Bound::used).
+    pub word: u64,
 }
 
 /// The holds of one taking; eight limits need no allocation of their own.
 pub type Holds = SmallVec<[Hold; 8]>;
 
-/// What was agreed when the request was admitted: everything that is needed to settle it later, from anywhere.
-#[derive(Debug, Clone)]
-pub struct Terms {
-    /// The request id, where there is one.
-    pub request_id: Option<Arc<str>>,
-    /// Who asked.
+/// What is agreed with a principal about a model in a lane: the same for all of its requests, and shared by them.
+#[derive(Debug)]
+pub struct Deal {
+    /// Who asks.
     pub principal: Principal,
-    /// The model that the request runs on (after degrading).
+    /// The model that requests run on (after degrading).
     pub model: Arc<str>,
     /// The model's name in counters and learned figures: its own, or `*` for one that the policy does not name.
     pub group: Arc<str>,
     /// The lane.
     pub lane: Arc<str>,
+    /// The model's own price; `None` if it has none.
+    pub price: Option<Arc<Price>>,
+    /// Nanoseconds that a lease lives without a heartbeat.
+    pub ttl: u64,
+    /// Nanoseconds that it may stay unresolved.
+    pub unresolved_ttl: u64,
+    /// The limits that requests are reserved on.
+    pub lineup: Arc<Lineup>,
+    /// Where the endings of its leases are counted: with the tenant and model, and with the lane.
+    pub(crate) tallies: [Arc<Tally>; 2],
+}
+
+/// What was agreed when the request was admitted: everything that is needed to settle it later, from anywhere.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// What it has in common with other requests.
+    pub deal: Arc<Deal>,
+    /// The request id, where there is one.
+    pub request_id: Option<Arc<str>>,
     /// The run of an agent that it is a step of.
     pub run_id: Option<Arc<str>>,
     /// The calls of tools that the step newly carries.
@@ -99,14 +121,14 @@ pub struct Terms {
     pub output_ceiling: u64,
     /// The output that was held on limits that hold the learned percentile.
     pub output_expected: u64,
-    /// What the request asked for as it came, before it was degraded; what a repeat under its id is compared with.
-    pub asked: Asked,
     /// The worst case in money; what is charged while the usage is unknown.
     pub worst_cost: Pico,
-    /// The price that it will be settled at; `None` if it has none.
-    pub price: Option<Arc<Price>>,
-    /// Whether the price is another model's, because its own is unknown and the policy reckons with the dearest.
-    pub price_is_guess: bool,
+    /// The largest output of one choice that the request stated as it came.
+    pub max_output_tokens: Option<u64>,
+    /// How it came, where it runs in a lesser form; what a repeat under its id is compared with.
+    pub lesser: Option<Box<Lesser>>,
+    /// The dearest price of the policy where the model's own is unknown and the policy reckons with that.
+    pub guessed_price: Option<Arc<Price>>,
     /// Whether the answer is streamed.
     pub stream: bool,
     /// Whether the input is known to have no audio, image or video.
@@ -115,37 +137,71 @@ pub struct Terms {
     pub choices: u64,
     /// The service tier asked for; it prices a usage that names none.
     pub service_tier: Option<Arc<str>>,
-    /// The place of the policy's degrade step that was applied, if any.
-    pub degraded: Option<u16>,
-    /// Nanoseconds that the lease lives without a heartbeat.
-    pub ttl: u64,
-    /// Nanoseconds that it may stay unresolved.
-    pub unresolved_ttl: u64,
-    /// The limits that it was reserved on.
-    pub lineup: Arc<Lineup>,
 }
 
-/// What a request said of itself, before anything was learned, capped or degraded.
+/// A request that runs in a lesser form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// The model.
+pub struct Lesser {
+    /// The place of the policy's degrade step that was applied.
+    pub step: u16,
+    /// The model that was asked for.
     pub model: Arc<str>,
-    /// The largest output of one choice, where it was stated.
-    pub max_output_tokens: Option<u64>,
     /// The worst case in money of the request as it came.
     pub worst_cost: Pico,
 }
 
+impl Deal {
+    /// The same on other accounts.
+    pub(crate) fn on(&self, lineup: Arc<Lineup>) -> Deal {
+        let Deal { principal, model, group, lane, price, tallies, ttl, unresolved_ttl, lineup: _ } = self;
+        Deal {
+            principal: principal.clone(),
+            model: model.clone(),
+            group: group.clone(),
+            lane: lane.clone(),
+            price: price.clone(),
+            tallies: tallies.clone(),
+            ttl: *ttl,
+            unresolved_ttl: *unresolved_ttl,
+            lineup,
+        }
+    }
+}
+
 impl Terms {
+    /// The model that was asked for, and the worst case in money as the request came.
+    fn asked(&self) -> (&str, Pico) {
+        match &self.lesser {
+            Some(lesser) => (&lesser.model, lesser.worst_cost),
+            None => (&self.deal.model, self.worst_cost),
+        }
+    }
+
+    /// The place of the policy's degrade step that was applied, if any.
+    pub fn degraded(&self) -> Option<u16> {
+        self.lesser.as_ref().map(|lesser| lesser.step)
+    }
+
+    /// The price that it will be settled at; `None` if it has none.
+    pub fn price(&self) -> Option<&Arc<Price>> {
+        self.guessed_price.as_ref().or(self.deal.price.as_ref())
+    }
+
+    /// Whether the price is another model's, because its own is unknown and the policy reckons with the dearest.
+    pub fn price_is_guess(&self) -> bool {
+        self.guessed_price.is_some()
+    }
+
     /// Whether another request under the same id asks no more than this one did, so that it can share its lease.
     pub(crate) fn cover(&self, other: &Terms) -> bool {
-        let output = match (self.asked.max_output_tokens, other.asked.max_output_tokens) {
+        let output = match (self.max_output_tokens, other.max_output_tokens) {
             (Some(first), Some(second)) => second <= first,
             (Some(_), None) => false,
             (None, _) => true,
         };
         // On the same model the cost follows from the rest; what is learned meanwhile makes no other request of it.
-        let cost = other.asked.model == self.asked.model || other.asked.worst_cost <= self.asked.worst_cost;
+        let ((model, worst), (other_model, other_worst)) = (self.asked(), other.asked());
+        let cost = other_model == model || other_worst <= worst;
         output
             && cost
             && other.input_guess <= self.input_guess
@@ -154,7 +210,7 @@ impl Terms {
     }
 }
 
-/// An admitted request: its terms, its holds, and the two things about it that change without a step.
+/// An admitted request: its terms, its holds, and how it stands.
 #[derive(Debug)]
 pub struct Claim {
     /// The lease's id.
@@ -172,6 +228,8 @@ pub struct Claim {
     departure: AtomicU32,
     /// Whether the admission is in the journal, and whether the lease has an owner.
     pub(crate) noted: Noted,
+    /// The first step out of the state in which it was opened; empty until then. Set once, by whoever steps first.
+    first: OnceBox<First>,
 }
 
 /// Whether something has been written into the journal: of all who see it, exactly one is told to write it.
@@ -198,13 +256,6 @@ impl Noted {
     }
 }
 
-impl Clone for Noted {
-    /// A copy is the beginning of the next record, which is in no journal yet.
-    fn clone(&self) -> Noted {
-        Noted::default()
-    }
-}
-
 /// Neither sent nor cancelled.
 const OPEN: u32 = 0;
 /// Bytes were about to leave.
@@ -214,8 +265,14 @@ const KEPT_BACK: u32 = 2;
 
 impl Claim {
     pub(crate) fn new(id: LeaseId, terms: Terms, at: Now, holds: Holds) -> Claim {
-        let deadline = AtomicU64::new(at.mono.saturating_add(terms.ttl));
-        Claim { id, terms, at, holds, deadline, departure: AtomicU32::new(OPEN), noted: Noted::default() }
+        let deadline = AtomicU64::new(at.mono.saturating_add(terms.deal.ttl));
+        let (departure, noted, first) = (AtomicU32::new(OPEN), Noted::default(), OnceBox::empty());
+        Claim { id, terms, at, holds, deadline, departure, noted, first }
+    }
+
+    /// The amount in use on the account of one of its holds after it was taken.
+    pub fn used_after(&self, hold: &Hold) -> u64 {
+        self.terms.deal.lineup.limits()[hold.limit as usize].used(hold.word, self.at)
     }
 
     /// Engine time at which it expires unless a heartbeat comes.
@@ -246,387 +303,6 @@ impl Claim {
             Ok(_) => true,
             Err(first) => first == how,
         }
-    }
-}
-
-/// A lease at one moment. Each step of its life makes a new record.
-#[derive(Debug, Clone)]
-pub struct Record {
-    /// What it is about.
-    pub claim: Arc<Claim>,
-    /// What was taken later, by extending it; at most one hold a limit and period.
-    pub more: Vec<Hold>,
-    /// How it stands.
-    pub state: State,
-    /// Whether the step that led here is in the journal.
-    pub(crate) noted: Noted,
-}
-
-/// How a lease stands.
-#[derive(Debug, Clone, PartialEq)]
-pub enum State {
-    /// Open: everything reserved is held.
-    Held,
-    /// Charged as reserved because the usage is unknown; slots are free; one late settle corrects it.
-    Unresolved(Unresolved),
-    /// Charged as used.
-    Settled(Box<Settled>),
-    /// Given back whole.
-    Cancelled(Now),
-}
-
-/// Why and since when a usage is unknown.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Unresolved {
-    /// Since when.
-    pub since: Now,
-    /// Why.
-    pub cause: Cause,
-    /// The best-known figures, for instance the running count of a stream that broke.
-    pub seen: Option<Box<Usage>>,
-}
-
-/// Why a usage is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cause {
-    /// The lease was dropped.
-    Dropped,
-    /// Its deadline passed.
-    Expired,
-    /// The upstream's answer carried no usable usage.
-    NoUsage,
-    /// The upstream failed after the request was sent.
-    UpstreamFailed,
-}
-
-impl Cause {
-    /// The name in journals and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Cause::Dropped => "dropped",
-            Cause::Expired => "expired",
-            Cause::NoUsage => "no_usage",
-            Cause::UpstreamFailed => "upstream_failed",
-        }
-    }
-}
-
-/// What a settled lease was charged.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Settled {
-    /// When.
-    pub at: Now,
-    /// The provider's figures; `None` where the reservation was taken as used (`assumed`).
-    pub usage: Option<Usage>,
-    /// What was charged per meter.
-    pub amounts: Amounts,
-    /// The exact cost.
-    pub cost: Pico,
-    /// Whether it was unresolved before.
-    pub late: bool,
-}
-
-/// How a caller wants a lease to end.
-#[derive(Debug, Clone)]
-pub enum End {
-    /// With the provider's figures, priced.
-    Settle {
-        /// The figures.
-        usage: Box<Usage>,
-        /// What they come to per meter.
-        amounts: Amounts,
-        /// Their exact cost.
-        cost: Pico,
-    },
-    /// The request never left.
-    Cancel,
-    /// The usage is unknown.
-    Abandon(Cause, Option<Box<Usage>>),
-    /// An unresolved lease has waited long enough: the reservation is taken as used.
-    Assume,
-}
-
-/// An ending that was refused; nothing changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EndError {
-    /// No lease of this id is known: it never was, or it ended so long ago that it is forgotten.
-    #[error("no lease `{0}` is known")]
-    Unknown(String),
-    /// It has ended with other figures.
-    #[error("lease {lease} has ended with {field} = {first}; {second} differs, nothing was changed")]
-    Conflict {
-        /// The lease.
-        lease: LeaseId,
-        /// The first field that differs.
-        field: &'static str,
-        /// Its value at the first ending.
-        first: String,
-        /// Its value now.
-        second: String,
-    },
-    /// A request that was sent can't be cancelled: settle it, or let it be unresolved.
-    #[error("lease {0} was sent upstream and can't be cancelled")]
-    CancelAfterSent(LeaseId),
-    /// The store did not answer; the ending can be repeated.
-    #[error("the store does not answer")]
-    StoreUnavailable,
-}
-
-impl EndError {
-    /// The stable code of the error.
-    pub const fn code(&self) -> &'static str {
-        match self {
-            EndError::Unknown(_) => "lease_unknown",
-            EndError::Conflict { .. } => "lease_conflict",
-            EndError::CancelAfterSent(_) => "cancel_after_sent",
-            EndError::StoreUnavailable => "store_unavailable",
-        }
-    }
-
-    /// Whether the same call may succeed later.
-    pub const fn is_retryable(&self) -> bool {
-        matches!(self, EndError::StoreUnavailable)
-    }
-}
-
-/// What an ending does to a record.
-#[derive(Debug)]
-pub enum Step {
-    /// The next record.
-    Next(Record),
-    /// It had ended the same way before.
-    Repeat,
-}
-
-impl Record {
-    pub(crate) fn held(claim: Claim) -> Record {
-        Record { claim: Arc::new(claim), more: Vec::new(), state: State::Held, noted: Noted::default() }
-    }
-
-    /// Whether the lease still keeps its slot: held, or waiting to be resolved.
-    pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Held | State::Unresolved(_))
-    }
-
-    /// Whether it was settled with a usage that has no price, or has none for a part of it, and so cost less than it
-    /// should have.
-    pub fn is_unpriced(&self) -> bool {
-        let State::Settled(settled) = &self.state else { return false };
-        let ran = settled.usage.as_ref().filter(|usage| usage.requests > 0);
-        ran.is_some_and(|usage| self.claim.terms.price.as_ref().is_none_or(|price| price.lacks(usage)))
-    }
-
-    /// All that was taken, in order.
-    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
-        self.claim.holds.iter().chain(&self.more)
-    }
-
-    /// Adds holds. One on a limit and window that an extension has raised before raises that hold, so a lease has at
-    /// most one hold a limit and period beside those that it was admitted with.
-    pub(crate) fn raise(&mut self, holds: &[Hold]) {
-        for hold in holds.iter().filter(|hold| hold.amount > 0) {
-            let periodic = matches!(self.limit(hold).rule, Rule::Budget(_));
-            let same = |before: &&mut Hold| before.limit == hold.limit && (!periodic || before.mark == hold.mark);
-            match self.more.iter_mut().find(same) {
-                Some(before) => *before = Hold { amount: before.amount.saturating_add(hold.amount), ..*hold },
-                None => self.more.push(*hold),
-            }
-        }
-    }
-
-    /// What is held on one limit.
-    pub(crate) fn held_on(&self, limit: u16) -> u64 {
-        self.holds().filter(|hold| hold.limit == limit).fold(0, |sum, hold| sum.saturating_add(hold.amount))
-    }
-
-    /// The limit that a hold is on.
-    pub fn limit(&self, hold: &Hold) -> &Bound {
-        &self.claim.terms.lineup.limits()[hold.limit as usize]
-    }
-
-    /// The largest amount held per meter.
-    pub fn held_amounts(&self) -> Amounts {
-        let limits = self.claim.terms.lineup.limits();
-        let mut amounts = Amounts::default();
-        if self.more.is_empty() {
-            // One hold a limit.
-            for hold in &self.claim.holds {
-                let meter = limits[hold.limit as usize].meter;
-                amounts.set(meter, amounts.get(meter).max(hold.amount));
-            }
-            return amounts;
-        }
-        let mut sums: SmallVec<[(u16, u64); 8]> = SmallVec::new();
-        for hold in self.holds() {
-            match sums.iter_mut().find(|(limit, _)| *limit == hold.limit) {
-                Some((_, sum)) => *sum = sum.saturating_add(hold.amount),
-                None => sums.push((hold.limit, hold.amount)),
-            }
-        }
-        for (limit, sum) in sums {
-            let meter = limits[limit as usize].meter;
-            amounts.set(meter, amounts.get(meter).max(sum));
-        }
-        amounts
-    }
-
-    /// The worst case in money: what was agreed, or what the hold was raised to since.
-    pub fn worst_cost(&self) -> Pico {
-        let (held, agreed) = (Usd::from_units(self.held_amounts().get(Meter::Money)), self.claim.terms.worst_cost);
-        // The hold is rounded up, so it says more only where it was raised.
-        if held > agreed.to_usd() { Pico(held.units() as u128 * 10_000) } else { agreed }
-    }
-
-    /// The record after an ending.
-    ///
-    /// # Errors
-    /// [`EndError::Conflict`] if it ended otherwise before, [`EndError::CancelAfterSent`].
-    pub fn end(&self, end: &End, now: Now) -> Result<Step, EndError> {
-        let next = |state| Ok(Step::Next(Record { state, ..self.clone() }));
-        let settled =
-            |usage, amounts, cost, late| State::Settled(Box::new(Settled { at: now, usage, amounts, cost, late }));
-        match (&self.state, end) {
-            (State::Held, End::Cancel) if !self.claim.keep_back() => Err(EndError::CancelAfterSent(self.claim.id)),
-            (State::Held, End::Cancel) => next(State::Cancelled(now)),
-            (State::Held, End::Abandon(cause, seen)) => {
-                next(State::Unresolved(Unresolved { since: now, cause: *cause, seen: seen.clone() }))
-            }
-            (State::Held | State::Unresolved(_), End::Settle { usage, amounts, cost }) => {
-                let late = !matches!(self.state, State::Held);
-                next(settled(Some((**usage).clone()), *amounts, *cost, late))
-            }
-            (State::Held | State::Unresolved(_), End::Assume) => {
-                let late = !matches!(self.state, State::Held);
-                next(settled(None, self.held_amounts().counted(), self.worst_cost(), late))
-            }
-            (State::Settled(first), End::Settle { usage, .. }) => match first.usage.as_ref() {
-                Some(before) => match before.first_difference(usage) {
-                    None => Ok(Step::Repeat),
-                    Some((field, first, second)) => Err(self.conflict(field, first, second)),
-                },
-                None => Err(self.conflict("usage", "the reservation".into(), "figures".into())),
-            },
-            (State::Cancelled(_), End::Cancel) => Ok(Step::Repeat),
-            // An ending that says nothing new about one that has ended, or that is unresolved already.
-            (_, End::Abandon(..) | End::Assume) => Ok(Step::Repeat),
-            (_, End::Cancel) => Err(self.conflict("outcome", self.state_name().into(), "cancelled".into())),
-            (State::Cancelled(_), End::Settle { .. }) => {
-                Err(self.conflict("outcome", self.state_name().into(), "settled".into()))
-            }
-        }
-    }
-
-    /// What each hold stands at in this record, in the order of [`Record::holds`].
-    pub fn standing(&self) -> impl Iterator<Item = (&Hold, u64)> {
-        self.corrections().map(|(hold, to)| {
-            let freed = self.limit(hold).meter.is_held() && self.state != State::Held;
-            (hold, to.unwrap_or(if freed { 0 } else { hold.amount }))
-        })
-    }
-
-    fn conflict(&self, field: &'static str, first: String, second: String) -> EndError {
-        EndError::Conflict { lease: self.claim.id, field, first, second }
-    }
-
-    /// The state's name in journals and errors.
-    pub fn state_name(&self) -> &'static str {
-        match self.state {
-            State::Held => "held",
-            State::Unresolved(_) => "unresolved",
-            State::Settled(_) => "settled",
-            State::Cancelled(_) => "cancelled",
-        }
-    }
-
-    /// What the step that led to this record replaces each hold by, in the order of [`Record::holds`]; `None` where
-    /// it leaves the hold alone.
-    ///
-    /// Of several holds on one limit, all but the last are filled first: the last takes what is left of the usage.
-    pub fn corrections(&self) -> impl Iterator<Item = (&Hold, Option<u64>)> {
-        let mut spent: SmallVec<[(u16, u64); 8]> = SmallVec::new();
-        self.holds().enumerate().map(move |(at, hold)| {
-            let meter = self.limit(hold).meter;
-            let to = match &self.state {
-                State::Held => None,
-                State::Cancelled(_) => Some(0),
-                State::Unresolved(_) => meter.is_held().then_some(0),
-                // A late settle finds the slots free already.
-                State::Settled(settled) if meter.is_held() => (!settled.late).then_some(0),
-                State::Settled(settled) if settled.usage.is_none() => None,
-                // Never extended: one hold a limit.
-                State::Settled(settled) if self.more.is_empty() => Some(settled.amounts.get(meter)),
-                State::Settled(settled) => {
-                    let is_last = !self.holds().skip(at + 1).any(|later| later.limit == hold.limit);
-                    let before = spent.iter().find(|(limit, _)| *limit == hold.limit).map_or(0, |(_, sum)| *sum);
-                    let left = settled.amounts.get(meter).saturating_sub(before);
-                    let here = if is_last { left } else { left.min(hold.amount) };
-                    match spent.iter_mut().find(|(limit, _)| *limit == hold.limit) {
-                        Some((_, sum)) => *sum += here,
-                        None => spent.push((hold.limit, here)),
-                    }
-                    Some(here)
-                }
-            };
-            (hold, to)
-        })
-    }
-}
-
-/// What finalizing did; the same on every repeat but for `repeat`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Receipt {
-    /// The lease.
-    pub lease: LeaseId,
-    /// The request id, where there is one.
-    pub request_id: Option<Arc<str>>,
-    /// `settled`, `cancelled` or `unresolved`.
-    pub outcome: &'static str,
-    /// The figures that it was settled with.
-    pub usage: Option<Usage>,
-    /// The exact cost; zero for a cancelled one, the worst case for an unresolved one.
-    pub cost: Pico,
-    /// The largest amount held per meter.
-    pub held: Amounts,
-    /// What is charged per meter.
-    pub charged: Amounts,
-    /// Whether it was unresolved before.
-    pub late: bool,
-    /// Whether this ending repeats an earlier one.
-    pub repeat: bool,
-}
-
-impl Receipt {
-    /// The receipt of a lease as it stands.
-    pub fn of(record: &Record, repeat: bool) -> Receipt {
-        let held = record.held_amounts();
-        let (charged, cost, usage, late) = match &record.state {
-            State::Settled(settled) => (settled.amounts, settled.cost, settled.usage.clone(), settled.late),
-            State::Cancelled(_) => (Amounts::default(), Pico(0), None, false),
-            State::Held => (held, record.worst_cost(), None, false),
-            State::Unresolved(_) => (held.counted(), record.worst_cost(), None, false),
-        };
-        Receipt {
-            lease: record.claim.id,
-            request_id: record.claim.terms.request_id.clone(),
-            outcome: record.state_name(),
-            usage,
-            cost,
-            held,
-            charged,
-            late,
-            repeat,
-        }
-    }
-
-    /// What came back of a meter's hold.
-    pub fn returned(&self, meter: Meter) -> u64 {
-        self.held.get(meter).saturating_sub(self.charged.get(meter))
-    }
-
-    /// What was charged beyond a meter's hold.
-    pub fn overrun(&self, meter: Meter) -> u64 {
-        self.charged.get(meter).saturating_sub(self.held.get(meter))
     }
 }
 

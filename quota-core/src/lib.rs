@@ -61,6 +61,7 @@ pub mod respond;
 pub mod scheduler;
 pub mod store;
 pub(crate) mod sync;
+pub(crate) mod tally;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 pub mod time;

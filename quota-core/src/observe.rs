@@ -210,14 +210,14 @@ impl Page {
         self.add("quota_input_factor_thousandths", help, MetricType::Gauge, points.collect());
     }
 
-    fn open(&mut self, open: &[Arc<Record>], now: Now) {
+    fn open(&mut self, open: &[Record], now: Now) {
         let mut models: BTreeMap<(&str, &str, &str), Kept> = BTreeMap::new();
         let mut lanes: BTreeMap<(&str, &str), Kept> = BTreeMap::new();
         let mut all: BTreeMap<&str, Kept> = [("held", Kept::default()), ("unresolved", Kept::default())].into();
         for record in open {
             let (terms, state) = (&record.claim.terms, record.state_name());
-            models.entry((terms.principal.tenant(), &terms.group, state)).or_default().add(record, now);
-            lanes.entry((&terms.lane, state)).or_default().add(record, now);
+            models.entry((terms.deal.principal.tenant(), &terms.deal.group, state)).or_default().add(record, now);
+            lanes.entry((&terms.deal.lane, state)).or_default().add(record, now);
             all.entry(state).or_default().add(record, now);
         }
         let state = |state: &str| ("state", state.to_owned());
@@ -307,7 +307,7 @@ impl Collector for Page {
 
 impl Kept {
     fn add(&mut self, record: &Record, now: Now) {
-        let since = match &record.state {
+        let since = match record.state() {
             State::Unresolved(unresolved) => unresolved.since.mono,
             _ => record.claim.at.mono,
         };

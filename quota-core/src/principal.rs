@@ -2,14 +2,21 @@
 //!
 //! Floor 0. Invariant: a principal never holds a key, only a key's id.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The authenticated asker.
 ///
 /// It comes from `Gate::authenticate`, from `Gate::principal_from_claims`, or from [`Principal::builder`] where the
 /// gateway knows it in another way. Cloning costs one reference count.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Principal(Arc<Fields>);
+pub struct Principal(Arc<Named>);
+
+/// The fields, and their hash by keys of this process: reckoned once, looked up with by every request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Named {
+    hash: u64,
+    fields: Fields,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Fields {
@@ -39,34 +46,44 @@ impl Principal {
         })
     }
 
+    fn of(fields: Fields) -> Principal {
+        static KEYS: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
+        Principal(Arc::new(Named { hash: KEYS.hash_one(&fields), fields }))
+    }
+
+    /// A hash of all fields, equal for equal principals as long as the process lives.
+    pub(crate) fn quick_hash(&self) -> u64 {
+        self.0.hash
+    }
+
     /// The party that owns the quota.
     pub fn tenant(&self) -> &str {
-        &self.0.tenant
+        &self.0.fields.tenant
     }
 
     /// The application of the tenant.
     pub fn app(&self) -> Option<&str> {
-        self.0.app.as_deref()
+        self.0.fields.app.as_deref()
     }
 
     /// The environment, for instance `prod`.
     pub fn env(&self) -> Option<&str> {
-        self.0.env.as_deref()
+        self.0.fields.env.as_deref()
     }
 
     /// The user of the tenant.
     pub fn user(&self) -> Option<&str> {
-        self.0.user.as_deref()
+        self.0.fields.user.as_deref()
     }
 
     /// The lane (class of queue) that its requests go to unless they say otherwise.
     pub fn lane(&self) -> Option<&str> {
-        self.0.lane.as_deref()
+        self.0.fields.lane.as_deref()
     }
 
     /// The id of the key that was presented; never the key.
     pub fn key(&self) -> Option<&str> {
-        self.0.key.as_deref()
+        self.0.fields.key.as_deref()
     }
 
     /// The same principal acting for a user of the tenant, where it may name one.
@@ -74,17 +91,18 @@ impl Principal {
     /// A principal may name users if its key says `names_users: true` (or its builder did). Otherwise the name is
     /// not trusted and the principal comes back unchanged.
     pub fn on_behalf_of(&self, user: &str) -> Principal {
-        if !self.0.names_users || user.is_empty() {
+        if !self.0.fields.names_users || user.is_empty() {
             return self.clone();
         }
-        Principal(Arc::new(Fields { user: Some(user.into()), ..(*self.0).clone() }))
+        Principal::of(Fields { user: Some(user.into()), ..self.0.fields.clone() })
     }
 
     /// Whether every name is within [`MAX_NAME`] and the tenant's is not empty.
     pub(crate) fn is_well_formed(&self) -> bool {
-        let optional = [&self.0.app, &self.0.env, &self.0.user, &self.0.lane, &self.0.key];
-        !self.0.tenant.is_empty()
-            && self.0.tenant.len() <= MAX_NAME
+        let Fields { app, env, user, lane, key, .. } = &self.0.fields;
+        let optional = [app, env, user, lane, key];
+        !self.0.fields.tenant.is_empty()
+            && self.0.fields.tenant.len() <= MAX_NAME
             && optional.into_iter().flatten().all(|name| name.len() <= MAX_NAME)
     }
 }
@@ -138,6 +156,6 @@ impl PrincipalBuilder {
 
     /// The principal.
     pub fn build(self) -> Principal {
-        Principal(Arc::new(self.0))
+        Principal::of(self.0)
     }
 }

@@ -84,6 +84,114 @@ impl<T> ArcCell<T> {
     }
 }
 
+/// An `Arc` that one thread at a time replaces and others look at; nobody waits: who would have to is told so.
+///
+/// A look beside a replacement finds nothing, a replacement beside a look is not made; looks do not disturb each other.
+pub(crate) struct TryCell<T>(RwLock<Option<Arc<T>>>);
+
+#[cfg(not(quota_loom))]
+use parking_lot::RwLock;
+
+#[cfg(quota_loom)]
+use loom::sync::RwLock;
+
+impl<T> TryCell<T> {
+    pub(crate) fn empty() -> Self {
+        TryCell(RwLock::new(None))
+    }
+
+    /// What is there; `None` if nothing is, or if it is being replaced.
+    pub(crate) fn try_load(&self) -> Option<Arc<T>> {
+        let there = self.0.try_read();
+        #[cfg(quota_loom)]
+        let there = there.ok()?;
+        // Lets another thread come while this one looks.
+        #[cfg(quota_loom)]
+        loom::thread::yield_now();
+        #[cfg(not(quota_loom))]
+        let there = there?;
+        there.clone()
+    }
+
+    /// Puts `new` in place and gives what was there; `None`, and nothing is done, if somebody is looking.
+    pub(crate) fn try_swap(&self, new: Arc<T>) -> Option<Option<Arc<T>>> {
+        let there = self.0.try_write();
+        #[cfg(quota_loom)]
+        let there = there.ok();
+        Some(there?.replace(new))
+    }
+}
+
+/// A place that is filled once; whoever comes later finds what the first put there. Both are lock-free.
+#[cfg(not(quota_loom))]
+pub(crate) struct OnceBox<T>(once_cell::race::OnceBox<T>);
+
+#[cfg(not(quota_loom))]
+impl<T> OnceBox<T> {
+    pub(crate) const fn empty() -> Self {
+        OnceBox(once_cell::race::OnceBox::new())
+    }
+
+    /// What was put there; with it comes all that happened before.
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.0.get()
+    }
+
+    /// Puts a value there if none is; tells whether it did.
+    pub(crate) fn set(&self, value: Box<T>) -> bool {
+        self.0.set(value).is_ok()
+    }
+}
+
+/// Under loom the flag is loom's, and the value goes with it: nothing that loom could interleave lies between the two.
+#[cfg(quota_loom)]
+pub(crate) struct OnceBox<T> {
+    set: AtomicU32,
+    value: std::sync::OnceLock<Box<T>>,
+}
+
+#[cfg(quota_loom)]
+impl<T> OnceBox<T> {
+    pub(crate) fn empty() -> Self {
+        OnceBox { set: AtomicU32::new(0), value: std::sync::OnceLock::new() }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        // ORDERING: acquire pairs with the release in `set`.
+        if self.set.load(Ordering::Acquire) == 0 { None } else { self.value.get().map(|value| &**value) }
+    }
+
+    pub(crate) fn set(&self, value: Box<T>) -> bool {
+        // ORDERING: release and acquire, as in `get`; of two that set, the second sees what the first did.
+        let first = self.set.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        first && self.value.set(value).is_ok()
+    }
+}
+
+impl<T> OnceBox<T> {
+    /// What is there, made now if nothing was. Of two that make at once, what the first made stays.
+    pub(crate) fn get_or_make(&self, make: impl Fn() -> T) -> &T {
+        loop {
+            if let Some(value) = self.get() {
+                return value;
+            }
+            self.set(Box::new(make()));
+        }
+    }
+}
+
+impl<T> std::fmt::Debug for OnceBox<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if self.get().is_some() { "OnceBox(set)" } else { "OnceBox(empty)" })
+    }
+}
+
+impl<T> std::fmt::Debug for ArcCell<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ArcCell")
+    }
+}
+
 fn same<T>(a: Option<&Arc<T>>, b: Option<&Arc<T>>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => Arc::ptr_eq(a, b),

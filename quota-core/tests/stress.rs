@@ -146,13 +146,13 @@ impl Stage {
     }
 
     /// Resolves everything, then adds up: accounts, journal and replay must say the same.
-    fn settle_up(&self) -> HashMap<LeaseId, Arc<Record>> {
+    fn settle_up(&self) -> HashMap<LeaseId, Record> {
         for _ in 0..2 {
             self.clock.advance(Duration::from_secs(3600));
             self.gate.sweep(usize::MAX);
         }
         assert!(self.gate.store_is_empty());
-        let (mut admitted, mut last): (HashMap<LeaseId, usize>, HashMap<LeaseId, Arc<Record>>) = Default::default();
+        let (mut admitted, mut last): (HashMap<LeaseId, usize>, HashMap<LeaseId, Record>) = Default::default();
         let mut endings: HashMap<(LeaseId, &str), usize> = HashMap::new();
         self.gate.journal().scan(&mut |entry| {
             match &entry.event {
@@ -175,14 +175,14 @@ impl Stage {
     }
 
     /// What all leases were charged, by scope and limit.
-    fn charged(last: &HashMap<LeaseId, Arc<Record>>) -> HashMap<(Arc<str>, Arc<str>), u64> {
+    fn charged(last: &HashMap<LeaseId, Record>) -> HashMap<(Arc<str>, Arc<str>), u64> {
         let mut sums = HashMap::new();
         for record in last.values() {
-            let charged = match &record.state {
+            let charged = match record.state() {
                 State::Settled(settled) => settled.amounts,
                 _ => Default::default(),
             };
-            for bound in record.claim.terms.lineup.limits() {
+            for bound in record.claim.terms.deal.lineup.limits() {
                 let sum = sums.entry((bound.scope.clone(), bound.limit.clone())).or_insert(0);
                 *sum += charged.get(bound.meter);
             }
@@ -191,7 +191,7 @@ impl Stage {
     }
 
     /// Each budget holds the sum of what its leases were charged, each gauge nothing; and so does the replay.
-    fn adds_up(&self, last: &HashMap<LeaseId, Arc<Record>>) {
+    fn adds_up(&self, last: &HashMap<LeaseId, Record>) {
         let charged = Stage::charged(last);
         let (now, replayed) = (self.gate.now(), replay(self.gate.journal()));
         let day = Calendar::new(Unit::Day, "UTC").unwrap().period(now.wall);
@@ -299,7 +299,7 @@ tenants:
         stage.gate.sweep(64);
     });
     let last = stage.settle_up();
-    let expired = last.values().filter(|record| match &record.state {
+    let expired = last.values().filter(|record| match record.state() {
         State::Settled(settled) => settled.late,
         _ => false,
     });

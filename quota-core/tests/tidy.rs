@@ -405,6 +405,22 @@ fn every_dependency_has_its_reason() {
     none(faults);
 }
 
+/// `make loom` prints the sentence of each model, which is its row.
+#[test]
+fn every_model_has_its_sentence() {
+    let document = fs::read_to_string(workspace().join("ARCHITECTURE.md")).unwrap();
+    let rows: BTreeSet<String> =
+        document.lines().filter_map(|line| line.strip_prefix("| `loom_")).map(|row| word(row).to_owned()).collect();
+    let models: BTreeSet<String> = sources()
+        .iter()
+        .flat_map(|source| source.text.lines())
+        .filter_map(|line| line.trim_start().strip_prefix("fn loom_"))
+        .map(|name| word(name).to_owned())
+        .collect();
+    assert!(!models.is_empty());
+    assert_eq!(rows, models, "the rows of ARCHITECTURE.md and the models");
+}
+
 #[test]
 fn the_rules_see_what_they_look_for() {
     let code = "use crate::{a::{B, C}, d::E,\n f};\nlet x = crate::g::H; pub(crate) fn i() { mycrate::j() }";

@@ -60,7 +60,7 @@ fn ceiling_holds_and_charges_the_dearest_price_and_says_that_it_is_a_guess() {
     // A price of its own is no guess.
     let request = Request { id: None, model: "cheap".into(), ..ask() };
     let Decision::Allow(lease) = gate.admit(&who, &request) else { panic!() };
-    assert!(!lease.claim().terms.price_is_guess);
+    assert!(!lease.claim().terms.price_is_guess());
     // Where nothing has a price, there is none to reckon with: never zero.
     let text = "tenants: {acme: {daily_budget_usd: 1, models: [new]}}\nsettings: {unknown_price: ceiling}";
     let gate = Gate::new(Policy::from_yaml(text).unwrap());

@@ -167,13 +167,13 @@ pub struct Unresolved {
 
 impl Unresolved {
     fn of(record: &Record) -> Option<Unresolved> {
-        let State::Unresolved(unresolved) = &record.state else { return None };
+        let State::Unresolved(unresolved) = record.state() else { return None };
         let terms = &record.claim.terms;
         Some(Unresolved {
             lease_id: record.claim.id.to_string(),
             request_id: terms.request_id.as_deref().map(ToOwned::to_owned),
-            tenant: terms.principal.tenant().to_owned(),
-            model: terms.model.to_string(),
+            tenant: terms.deal.principal.tenant().to_owned(),
+            model: terms.deal.model.to_string(),
             cause: unresolved.cause.name(),
             seen: unresolved.seen.as_ref().map(|seen| Usage((**seen).clone())),
             held: Amounts::of(&record.held_amounts()),
@@ -320,7 +320,7 @@ impl Gate {
     #[napi]
     pub fn unresolved(&self, at_most: Option<Count>) -> Vec<Unresolved> {
         let records = self.gate.unresolved(self::at_most(at_most, 1000));
-        records.iter().filter_map(|record| Unresolved::of(record)).collect()
+        records.iter().filter_map(Unresolved::of).collect()
     }
 
     /// Puts another policy in force, at once and whole. Open leases keep their terms, accounts what they hold.

@@ -186,7 +186,7 @@ pub fn request_id(env: Env, lease: u32) -> Result<Option<String>> {
 
 #[napi(js_name = "_leasePrincipal")]
 pub fn principal(env: Env, lease: u32) -> Result<Principal> {
-    look(&env, lease, |lease| Principal(lease.claim().terms.principal.clone()))
+    look(&env, lease, |lease| Principal(lease.claim().terms.deal.principal.clone()))
 }
 
 #[napi(js_name = "_leaseModel")]

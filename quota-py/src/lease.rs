@@ -1,6 +1,5 @@
 //! The lease, the meter of a stream that it may pay for, and the receipt of its ending.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
@@ -101,7 +100,7 @@ impl Lease {
     /// Who asked.
     #[getter]
     fn principal(&self) -> Principal {
-        Principal(self.core().claim().terms.principal.clone())
+        Principal(self.core().claim().terms.deal.principal.clone())
     }
 
     /// The model to run on.
@@ -276,7 +275,12 @@ impl Lease {
 
     fn __repr__(&self) -> String {
         let lease = self.core();
-        format!("Lease({}, model={:?}, tenant={:?})", lease.id(), lease.model(), lease.claim().terms.principal.tenant())
+        format!(
+            "Lease({}, model={:?}, tenant={:?})",
+            lease.id(),
+            lease.model(),
+            lease.claim().terms.deal.principal.tenant()
+        )
     }
 }
 
@@ -456,7 +460,7 @@ impl Receipt {
 
 /// A lease whose usage is unknown.
 #[pyclass(frozen, module = "quota")]
-pub struct Unresolved(pub Arc<Record>);
+pub struct Unresolved(pub Record);
 
 #[pymethods]
 impl Unresolved {
@@ -475,19 +479,19 @@ impl Unresolved {
     /// The tenant that it is charged to.
     #[getter]
     fn tenant(&self) -> &str {
-        self.0.claim.terms.principal.tenant()
+        self.0.claim.terms.deal.principal.tenant()
     }
 
     /// The model that was used.
     #[getter]
     fn model(&self) -> &str {
-        &self.0.claim.terms.model
+        &self.0.claim.terms.deal.model
     }
 
     /// Why: `dropped`, `expired`, `no_usage` or `upstream_failed`.
     #[getter]
     fn cause(&self) -> Option<&'static str> {
-        match &self.0.state {
+        match self.0.state() {
             State::Unresolved(unresolved) => Some(unresolved.cause.name()),
             _ => None,
         }
@@ -496,7 +500,7 @@ impl Unresolved {
     /// The best-known figures.
     #[getter]
     fn seen(&self) -> Option<usage::Usage> {
-        match &self.0.state {
+        match self.0.state() {
             State::Unresolved(unresolved) => unresolved.seen.as_ref().map(|seen| usage::Usage((**seen).clone())),
             _ => None,
         }

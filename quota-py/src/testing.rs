@@ -71,7 +71,7 @@ pub fn _replay(py: Python<'_>, gate: &Gate) -> (u64, usize, Vec<String>) {
         let (mut compared, mut differ) = (0, Vec::new());
         gate.journal().scan(&mut |entry| {
             let Event::Admitted(record) = &entry.event else { return true };
-            let lineup = &record.claim.terms.lineup;
+            let lineup = &record.claim.terms.deal.lineup;
             let words = gate.store().read(lineup.clone(), |words| words).unwrap_or_default();
             for (bound, word) in lineup.limits().iter().zip(words) {
                 let period = match &bound.column.window {

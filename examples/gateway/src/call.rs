@@ -69,7 +69,7 @@ pub struct Call {
 
 /// How often a lease is renewed: once a second, or three times in its life where the policy gives it less than that.
 pub fn heartbeat(lease: &Lease) -> Duration {
-    let life = Duration::from_nanos(lease.claim().terms.ttl);
+    let life = Duration::from_nanos(lease.claim().terms.deal.ttl);
     (life / 3).clamp(Duration::from_millis(1), HEARTBEAT)
 }
 

@@ -72,6 +72,9 @@ pub const MESSAGES: Endpoint = Endpoint {
     usage_on_request: false,
 };
 
+/// All of them.
+pub const ENDPOINTS: [Endpoint; 5] = [CHAT, COMPLETIONS, RESPONSES, EMBEDDINGS, MESSAGES];
+
 impl Endpoint {
     /// The body of an error as the last event of a stream that has begun: the clients raise it where they stand.
     pub fn last_event(&self, mut body: Value) -> String {

@@ -89,7 +89,7 @@ fn usd(units: u64) -> String {
 impl Kept {
     fn add(&mut self, record: &Record) {
         let usd = record.claim.terms.worst_cost.to_usd().units();
-        let (count, sum) = match record.state {
+        let (count, sum) = match record.state() {
             State::Unresolved(_) => (&mut self.unresolved, &mut self.unresolved_usd),
             _ => (&mut self.held, &mut self.held_usd),
         };
@@ -125,7 +125,7 @@ impl Line {
     }
 }
 
-fn global(snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
+fn global(snapshot: &Snapshot, open: &[Record]) -> Value {
     let mut line = Line::default();
     line.tallies.extend(snapshot.models.values().chain([&snapshot.strangers]).cloned());
     open.iter().for_each(|record| line.kept.add(record));
@@ -138,7 +138,7 @@ fn global(snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
 fn by(
     plan: &Plan,
     snapshot: &Snapshot,
-    open: &[Arc<Record>],
+    open: &[Record],
     key: impl Fn(&Arc<str>, &Arc<str>) -> (Arc<str>, Arc<str>),
     labels: [&str; 2],
 ) -> Value {
@@ -153,7 +153,7 @@ fn by(
     }
     for record in open {
         let terms = &record.claim.terms;
-        lines.entry(key(&terms.principal.tenant().into(), &terms.group)).or_default().kept.add(record);
+        lines.entry(key(&terms.deal.principal.tenant().into(), &terms.deal.group)).or_default().kept.add(record);
     }
     let waiting = snapshot.waiting_tenants();
     ordered(lines, |key, value| {
@@ -167,13 +167,13 @@ fn by(
     })
 }
 
-fn lanes(plan: &Plan, snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
+fn lanes(plan: &Plan, snapshot: &Snapshot, open: &[Record]) -> Value {
     let mut lines: BTreeMap<Arc<str>, Line> = plan.lanes.keys().map(|lane| (lane.clone(), Line::default())).collect();
     for (lane, tally) in &snapshot.lanes {
         lines.entry(lane.clone()).or_default().tallies.push(tally.clone());
     }
     for record in open {
-        lines.entry(record.claim.terms.lane.clone()).or_default().kept.add(record);
+        lines.entry(record.claim.terms.deal.lane.clone()).or_default().kept.add(record);
     }
     let waiting = snapshot.waiting_lanes();
     let mut waits: BTreeMap<&Arc<str>, Waits> = BTreeMap::new();
@@ -264,10 +264,10 @@ type LimitName = (Arc<str>, Arc<str>);
 
 /// The limits of tenants and keys and of what they share, the fullest first. At most so many tenants are looked at as
 /// there are lines, those with the most requests.
-fn limits(gate: &Gate, plan: &Plan, snapshot: &Snapshot, open: &[Arc<Record>]) -> Value {
+fn limits(gate: &Gate, plan: &Plan, snapshot: &Snapshot, open: &[Record]) -> Value {
     let mut held: HashMap<LimitName, [u64; 2]> = HashMap::new();
     for record in open {
-        let at = matches!(record.state, State::Unresolved(_)) as usize;
+        let at = matches!(record.state(), State::Unresolved(_)) as usize;
         for hold in record.holds() {
             let bound = record.limit(hold);
             // The slots of an unresolved lease are free again.
@@ -333,20 +333,20 @@ fn refusals(snapshot: &Snapshot) -> Value {
     cut(lines.into_iter().map(|(_, line)| line).collect())
 }
 
-fn unresolved(open: &[Arc<Record>], now: Now) -> Value {
+fn unresolved(open: &[Record], now: Now) -> Value {
     let mut found: Vec<_> = open
         .iter()
-        .filter_map(|record| match &record.state {
+        .filter_map(|record| match record.state() {
             State::Unresolved(state) => Some((record, state)),
             _ => None,
         })
         .collect();
     found.sort_by_key(|(_, state)| state.since.mono);
-    let line = |(record, state): &(&Arc<Record>, &quota_core::lease::Unresolved)| {
+    let line = |(record, state): &(&Record, &quota_core::lease::Unresolved)| {
         let terms = &record.claim.terms;
         json!({
             "request_id": terms.request_id, "lease": record.claim.id.to_string(),
-            "tenant": terms.principal.tenant(), "model": short(&terms.model), "lane": terms.lane,
+            "tenant": terms.deal.principal.tenant(), "model": short(&terms.deal.model), "lane": terms.deal.lane,
             "cause": state.cause.name(), "age_ms": now.mono.saturating_sub(state.since.mono) / 1_000_000,
             "charged_usd": terms.worst_cost.to_usd().to_string(),
             "seen_input": state.seen.as_ref().map(|usage| usage.input_total()),
@@ -391,18 +391,18 @@ fn decision(entry: &Entry) -> Value {
     match &entry.event {
         Event::Admitted(record) | Event::Extended(record) | Event::Ended(record) => {
             let terms = &record.claim.terms;
-            line["model"] = json!(short(&terms.model));
-            line["lane"] = json!(terms.lane);
+            line["model"] = json!(short(&terms.deal.model));
+            line["lane"] = json!(terms.deal.lane);
             line["input_tokens"] = json!(terms.input.reserve);
             line["output_tokens"] = json!(terms.output_ceiling);
             line["usd"] = json!(terms.worst_cost.to_usd().to_string());
-            if let State::Settled(settled) = &record.state {
+            if let State::Settled(settled) = record.state() {
                 line["input_tokens"] = json!(settled.amounts.get(Meter::Input));
                 line["output_tokens"] = json!(settled.amounts.get(Meter::Output));
                 line["usd"] = json!(usd(settled.amounts.get(Meter::Money)));
                 line["late"] = json!(settled.late);
             }
-            if let State::Unresolved(state) = &record.state {
+            if let State::Unresolved(state) = record.state() {
                 line["reason"] = json!(state.cause.name());
             }
         }

@@ -80,12 +80,12 @@ async fn unresolved(State(gateway): Shared, headers: HeaderMap) -> Response {
         return *response;
     }
     let now = gateway.gate.now().mono;
-    let line = |record: &Arc<Record>| {
+    let line = |record: &Record| {
         let terms = &record.claim.terms;
-        let LeaseState::Unresolved(state) = &record.state else { return Value::Null };
+        let LeaseState::Unresolved(state) = record.state() else { return Value::Null };
         json!({
             "request_id": terms.request_id, "lease": record.claim.id.to_string(),
-            "tenant": terms.principal.tenant(), "model": terms.model,
+            "tenant": terms.deal.principal.tenant(), "model": terms.deal.model,
             "cause": state.cause.name(), "age_ms": now.saturating_sub(state.since.mono) / 1_000_000,
             "charged_usd": terms.worst_cost.to_string(),
             "seen": state.seen.as_ref().map(|usage| json!({

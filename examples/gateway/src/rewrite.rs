@@ -78,7 +78,10 @@ pub fn rewrite(endpoint: &Endpoint, body: &[u8], stream: bool, agreed: &Agreed) 
         remove_tools(&mut members, &agreed.disable_tools)?;
     }
     let strip_usage = stream && endpoint.usage_on_request && !ask_for_usage(&mut members)?;
-    let body = serde_json::to_string(&members).map_err(|_| invalid("body", "JSON"))?;
+    // What is added is short.
+    let mut rewritten = Vec::with_capacity(body.len() + 128);
+    serde_json::to_writer(&mut rewritten, &members).map_err(|_| invalid("body", "JSON"))?;
+    let body = String::from_utf8(rewritten).map_err(|_| invalid("body", "UTF-8"))?;
     Ok(Rewritten { body, strip_usage })
 }
 

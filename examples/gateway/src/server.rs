@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::answer::{Fault, Manner, add_headers, json_response};
 use crate::call::Patience;
 use crate::dashboard::{self, Dashboard};
-use crate::endpoint::{CHAT, COMPLETIONS, EMBEDDINGS, Endpoint, MESSAGES, RESPONSES};
+use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::identity::Identity;
 use crate::pools::{self, Metrics, Watch};
 use crate::source::Source;
@@ -77,7 +77,7 @@ pub struct Gateway {
 /// The gateway's routes.
 pub fn router(gateway: Arc<Gateway>) -> Router {
     let mut router = Router::new();
-    for endpoint in [CHAT, COMPLETIONS, RESPONSES, EMBEDDINGS, MESSAGES] {
+    for endpoint in ENDPOINTS {
         router = router.route(&format!("/v1{}", endpoint.path), spends(endpoint));
     }
     router

@@ -103,7 +103,7 @@ impl Gateway {
                 return Err(fault(why));
             }
         };
-        let mut headers = self.rate_headers(manner, &shown.who, Some(&lease.claim().terms.group));
+        let mut headers = self.rate_headers(manner, &shown.who, Some(&lease.claim().terms.deal.group));
         headers.push((manner.id_header(), request.id.as_deref().unwrap_or(own_id).to_owned()));
         let waited = lease.waited();
         if !waited.is_zero() {

@@ -37,15 +37,15 @@ impl Events {
 
     /// The next whole event with the blank line that ends it.
     pub fn next_event(&mut self) -> Option<&[u8]> {
-        while self.scanned < self.buffer.len() {
-            let end = blank_line(&self.buffer[self.taken..self.scanned + 1]);
-            self.scanned += 1;
-            if end {
+        while let Some(end) = self.buffer[self.scanned..].iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            self.scanned += end + 1;
+            if blank_line(&self.buffer[self.taken..self.scanned]) {
                 let event = self.taken..self.scanned;
                 self.taken = self.scanned;
                 return Some(&self.buffer[event]);
             }
         }
+        self.scanned = self.buffer.len();
         None
     }
 

@@ -10,7 +10,7 @@ use reqwest::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderValue}
 use reqwest::redirect::Policy;
 
 use crate::answer::Manner;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::simulated::Simulation;
 
 /// The version of Anthropic's API that its bodies are in.
@@ -29,8 +29,8 @@ pub enum Upstream {
 /// A server in OpenAI's manner, and in Anthropic's where messages are sent to it.
 pub struct Http {
     client: reqwest::Client,
-    /// The address up to and with `/v1`.
-    base: String,
+    /// The endpoints' addresses by their paths, parsed once.
+    addresses: Vec<(&'static str, reqwest::Url)>,
     /// The key, with and without `Bearer ` before it.
     key: Option<[HeaderValue; 2]>,
 }
@@ -56,6 +56,11 @@ impl Upstream {
         }
         let base = address.trim_end_matches('/');
         let base = if base.ends_with("/v1") { base.to_owned() } else { format!("{base}/v1") };
+        let parse = |path: &str| {
+            reqwest::Url::parse(&format!("{base}{path}")).map_err(|why| format!("--upstream {address}: {why}"))
+        };
+        let addresses = ENDPOINTS.iter().map(|endpoint| Ok((endpoint.path, parse(endpoint.path)?)));
+        let addresses = addresses.collect::<Result<_, String>>()?;
         let secret = |text: String| {
             let value = HeaderValue::from_str(&text);
             let mut value = value.map_err(|_| "GATEWAY_UPSTREAM_KEY: not printable ASCII".to_owned())?;
@@ -71,7 +76,7 @@ impl Upstream {
         // Following a redirect would take the key to another server.
         let client = reqwest::Client::builder().connect_timeout(CONNECT).redirect(Policy::none());
         let client = client.build().map_err(|why| format!("--upstream {address}: {why}"))?;
-        Ok(Upstream::Http(Http { client, base, key }))
+        Ok(Upstream::Http(Http { client, addresses, key }))
     }
 
     /// Sends a body of JSON to an endpoint and gives the answer as soon as its head is there.
@@ -83,7 +88,10 @@ impl Upstream {
             Upstream::Http(http) => http,
             Upstream::Simulated(simulation) => return Ok(simulation.answer(endpoint.path, body.as_bytes()).await),
         };
-        let mut request = http.client.post(format!("{}{}", http.base, endpoint.path));
+        let address = http.addresses.iter().find(|(path, _)| *path == endpoint.path);
+        // Every endpoint has one.
+        let (_, address) = address.ok_or(Unanswered::NotConnected)?;
+        let mut request = http.client.post(address.clone());
         request = request.header(CONTENT_TYPE, "application/json").header(ACCEPT_ENCODING, "identity").body(body);
         if let Some([bearer, _]) = &http.key {
             request = request.header(AUTHORIZATION, bearer.clone());

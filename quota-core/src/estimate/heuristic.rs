@@ -19,6 +19,7 @@
 use super::InputEstimate;
 use super::family::{Family, Weights};
 use super::pairs;
+use super::plain::{self, WINDOW};
 
 /// Tokens added to each reserve, because on a few words the error does not average out.
 pub const SLACK: u64 = 8;
@@ -37,10 +38,27 @@ pub(super) struct Tally {
 impl Tally {
     /// Adds a text.
     pub(super) fn text(&mut self, text: &str, family: Family) {
+        self.add(text, family, WORTH);
+    }
+
+    /// Adds a text, in windows from so many bytes of ASCII on.
+    pub(super) fn add(&mut self, text: &str, family: Family, worth: usize) {
         let weights = family.weights();
-        let mut scan = Scan { text, bytes: text.as_bytes(), at: 0, weights, expected: 0, extra: 0, beyond: 0 };
+        let mut scan = Scan {
+            text,
+            bytes: text.as_bytes(),
+            at: 0,
+            weights,
+            letters: 0,
+            expected: 0,
+            extra: 0,
+            beyond: 0,
+            plain: 0,
+            worth,
+        };
         scan.run();
-        self.expected = self.expected.saturating_add(scan.expected);
+        let letters = scan.letters * weights.pairs / 1000;
+        self.expected = self.expected.saturating_add(scan.expected + letters);
         self.extra = self.extra.saturating_add(scan.extra);
         let bytes = text.len() as u64;
         self.most = self.most.saturating_add(bytes + scan.beyond * (weights.growth - 1) + !text.is_empty() as u64);
@@ -59,7 +77,7 @@ impl Tally {
 /// Classes of bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-enum Class {
+pub(super) enum Class {
     Letter,
     Digit,
     Blank,
@@ -72,57 +90,73 @@ static CLASS: [Class; 256] = {
     let mut table = [Class::Control; 256];
     let mut byte = 0;
     while byte < 256 {
-        table[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' => Class::Letter,
-            b'0'..=b'9' => Class::Digit,
-            b' ' | b'\t' | b'\n' | b'\r' => Class::Blank,
-            b'!'..=b'~' => Class::Mark,
-            0x80.. => Class::Beyond,
-            _ => Class::Control,
-        };
+        table[byte] = class(byte as u8);
         byte += 1;
     }
     table
 };
 
+pub(super) const fn class(byte: u8) -> Class {
+    match byte {
+        b'a'..=b'z' | b'A'..=b'Z' => Class::Letter,
+        b'0'..=b'9' => Class::Digit,
+        b' ' | b'\t' | b'\n' | b'\r' => Class::Blank,
+        b'!'..=b'~' => Class::Mark,
+        0x80.. => Class::Beyond,
+        _ => Class::Control,
+    }
+}
+
 // Thousandths of a token.
-const WORD: u64 = 850;
+pub(super) const WORD: u64 = 850;
 const WORD_GOES_ON: u64 = 150;
-const CAPITALS: u64 = 330;
-const AFTER_DIGIT: u64 = 300;
-const LONG_WORD: u64 = 520;
-const MARK: u64 = 680;
-const MARK_ALONE: u64 = 800;
-const MARK_RUN_ON: u64 = 450;
-const CAMEL: u64 = 900;
-const INFIX: u64 = 200;
-const BLANKS: u64 = 900;
-const BLANK_AGAIN: u64 = 66;
+pub(super) const CAPITALS: u64 = 330;
+pub(super) const AFTER_DIGIT: u64 = 300;
+pub(super) const LONG_WORD: u64 = 520;
+pub(super) const MARK: u64 = 680;
+pub(super) const MARK_ALONE: u64 = 800;
+pub(super) const MARK_RUN_ON: u64 = 450;
+pub(super) const CAMEL: u64 = 900;
+pub(super) const INFIX: u64 = 200;
+pub(super) const BLANKS: u64 = 900;
+const BLANK_AGAIN: u64 = 70;
 const BLANK_OTHER: u64 = 600;
 const SCRIPT_RUN: u64 = 1430;
 const LATIN_MARKED: u64 = 930;
 const LATIN_RARE: u64 = 550;
 
 /// From this many letters on, a run is no longer priced as a word of a language.
-const LONG: usize = 20;
+pub(super) const LONG: usize = 20;
 /// Letters outside ASCII of which few words have more; the rest are reserved as if each were split off.
 const LONG_BEYOND: usize = 10;
 const LETTER_BEYOND: u64 = 800;
+
+/// From how many bytes of ASCII on a window is quicker than its runs one by one.
+const WORTH: usize = 48;
 
 struct Scan<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
     weights: &'static Weights,
+    /// Pairs of letters, whose price depends on the family.
+    letters: u64,
     expected: u64,
     extra: u64,
     /// Bytes outside ASCII.
     beyond: u64,
+    /// Up to where the bytes are known to be of ASCII.
+    plain: usize,
+    /// From how many of them on a window is priced.
+    worth: usize,
 }
 
 impl Scan<'_> {
     fn run(&mut self) {
         while self.at < self.bytes.len() {
+            if self.window() {
+                continue;
+            }
             match CLASS[self.bytes[self.at] as usize] {
                 Class::Letter => self.word(),
                 Class::Digit => self.digits(),
@@ -135,6 +169,31 @@ impl Scan<'_> {
                 Class::Beyond => self.beyond(),
             }
         }
+    }
+
+    /// Prices the runs of a window of ASCII, where there is one that is worth it.
+    fn window(&mut self) -> bool {
+        let before = self.class_before();
+        if matches!(before, None | Some(Class::Beyond)) || before == self.class(self.at) {
+            return false;
+        }
+        let bytes = self.bytes;
+        let Some(window) = bytes.get(self.at - 1..).and_then(<[u8]>::first_chunk) else { return false };
+        if self.plain < self.at + WINDOW {
+            // What was found to be of ASCII is not looked at again.
+            let from = self.plain.max(self.at);
+            self.plain = from + ascii(&bytes[from..self.at + WINDOW]);
+        }
+        let plain = self.plain - self.at;
+        if plain < self.worth {
+            return false;
+        }
+        let price = plain::price(window, plain.min(WINDOW), self.weights);
+        self.at += price.bytes;
+        self.letters += price.letters;
+        self.expected += price.expected;
+        self.extra += price.extra;
+        price.bytes > 0
     }
 
     fn class(&self, at: usize) -> Option<Class> {
@@ -165,13 +224,14 @@ impl Scan<'_> {
             if upper && last & 0x20 != 0 {
                 break;
             }
-            let pair = pairs::LETTERS[((last & 31) as usize) << 5 | (byte & 31) as usize] as u64;
+            let pair = pairs::letters(last, byte);
             let pair = pair + if upper { CAPITALS } else { 0 };
             inner += if end - start < LONG { pair } else { pair.max(LONG_WORD) };
             last = byte;
             end += 1;
         }
-        self.expected += cost + inner * self.weights.pairs / 1000;
+        self.expected += cost;
+        self.letters += inner;
         // Capitals strewn into a word split it anywhere.
         if camel && end - start <= 2 {
             self.extra += CAMEL;
@@ -196,12 +256,7 @@ impl Scan<'_> {
         let mut cost = BLANKS;
         while self.class(self.at) == Some(Class::Blank) {
             let byte = self.bytes[self.at];
-            cost += match (last, byte) {
-                (b'\r', b'\n') => BLANK_AGAIN,
-                (b'\r', _) | (_, b'\r') => 1000,
-                _ if last == byte => BLANK_AGAIN,
-                _ => BLANK_OTHER,
-            };
+            cost += blank_again(last, byte);
             last = byte;
             self.at += 1;
         }
@@ -217,18 +272,16 @@ impl Scan<'_> {
     fn marks(&mut self) {
         let start = self.at;
         let before = self.class_before();
-        let mut last = pairs::place(self.bytes[start]);
+        let mut last = self.bytes[start];
         let mut cost = MARK;
         self.at += 1;
         while self.class(self.at) == Some(Class::Mark) {
-            let place = pairs::place(self.bytes[self.at]);
-            let pair = pairs::MARKS[last << 5 | place] as u64;
-            // Rulers are drawn from some characters only; the rest never merge into more than pairs.
-            cost += if last != place || ruler(self.bytes[self.at]) { pair.max(70) } else { pair.max(420) };
-            if self.at - start >= 3 && last != place {
+            let byte = self.bytes[self.at];
+            cost += mark_again(last, byte);
+            if self.at - start >= 3 && last != byte {
                 self.extra += MARK_RUN_ON;
             }
-            last = place;
+            last = byte;
             self.at += 1;
         }
         let solid = |class| matches!(class, Some(Class::Letter | Class::Digit));
@@ -280,8 +333,36 @@ impl Scan<'_> {
     }
 }
 
+/// A blank behind another.
+pub(super) const fn blank_again(last: u8, byte: u8) -> u64 {
+    match (last, byte) {
+        (b'\r', b'\n') => BLANK_AGAIN,
+        (b'\r', _) | (_, b'\r') => 1000,
+        _ if last == byte => BLANK_AGAIN,
+        _ => BLANK_OTHER,
+    }
+}
+
+/// Punctuation behind punctuation. Rulers are drawn from some characters only; the rest never merge into more than pairs.
+pub(super) const fn mark_again(last: u8, byte: u8) -> u64 {
+    let (pair, least) = (pairs::marks(last, byte), if last != byte || ruler(byte) { 70 } else { 420 });
+    if pair < least { least } else { pair }
+}
+
+/// How many bytes of ASCII a text begins with.
+fn ascii(bytes: &[u8]) -> usize {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        let beyond = u64::from_le_bytes(*word) & 0x8080_8080_8080_8080;
+        if beyond != 0 {
+            return at * 8 + beyond.trailing_zeros() as usize / 8;
+        }
+    }
+    words.len() * 8 + rest.iter().take_while(|byte| byte.is_ascii()).count()
+}
+
 /// Whether long runs of this character are single tokens in the common vocabularies.
-fn ruler(byte: u8) -> bool {
+const fn ruler(byte: u8) -> bool {
     matches!(byte, b'-' | b'=' | b'#' | b'*' | b'.' | b'_' | b'/' | b'%' | b'+' | b'~' | b';')
 }
 

@@ -11,6 +11,7 @@ pub mod history;
 mod image;
 mod output;
 mod pairs;
+mod plain;
 #[cfg(feature = "tiktoken")]
 mod tiktoken;
 
@@ -100,7 +101,8 @@ impl Estimator for Standard {
 
 /// Tokens of a text by itself, without any framing; special tokens spelled in it are plain text.
 ///
-/// Cost: linear in the text. The heuristic takes 1 to 3 ns per byte, an exact tokenizer 20 to 150 ns.
+/// Cost: linear in the text. The heuristic takes 1 to 3 ns per byte, an exact tokenizer 10 to 20 ns, on hostile texts
+/// up to 300 ns.
 pub fn count_text(text: &str, tokenizer: Tokenizer, model: &str) -> InputEstimate {
     let mut sum = Sum::new(tokenizer, model);
     sum.text(text);
@@ -194,7 +196,7 @@ impl Sum {
     }
 }
 
-/// The tokenizer's own count, where it is at hand and its time is bounded.
+/// The tokenizer's own count, where it is at hand.
 #[cfg(feature = "tiktoken")]
 fn exact(text: &str, tokenizer: Tokenizer) -> Option<u64> {
     tiktoken::count(text, tokenizer)

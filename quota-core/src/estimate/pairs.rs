@@ -6,14 +6,24 @@
 //! Rights in 15 languages of Latin script, Rust, JavaScript, Markdown, JSON and HTML, and random letters and
 //! punctuation, so that pairs no language uses have the rate that chance gives them.
 
-/// Thousandths of a token that a pair adds, by the low five bits of either letter.
-pub(super) const LETTERS: [u16; 1024] = spread(&LETTER_DIGITS, 1);
+/// By the low five bits of either letter.
+static LETTERS: [u16; 1024] = spread(&LETTER_DIGITS, 1);
 
-/// Thousandths of a token that a pair adds, by the places of both characters in [`place`].
-pub(super) const MARKS: [u16; 1024] = spread(&MARK_DIGITS, 0);
+/// By the places of both characters.
+static MARKS: [u16; 1024] = spread(&MARK_DIGITS, 0);
+
+/// Thousandths of a token that a pair of letters of ASCII adds.
+pub(super) const fn letters(last: u8, letter: u8) -> u64 {
+    LETTERS[((last & 31) as usize) << 5 | (letter & 31) as usize] as u64
+}
+
+/// Thousandths of a token that a pair of punctuation characters of ASCII adds.
+pub(super) const fn marks(last: u8, mark: u8) -> u64 {
+    MARKS[place(last) << 5 | place(mark)] as u64
+}
 
 /// The place of a punctuation character of ASCII among the 32 there are.
-pub(super) const fn place(byte: u8) -> usize {
+const fn place(byte: u8) -> usize {
     (match byte {
         b'!'..=b'/' => byte - b'!',
         b':'..=b'@' => byte - b':' + 15,

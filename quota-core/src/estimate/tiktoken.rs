@@ -1,91 +1,116 @@
-//! Exact counts of `o200k_base` and `cl100k_base`, through tiktoken-rs.
+//! Exact counts of `o200k_base` and `cl100k_base`, with the vocabularies that tiktoken-rs carries.
 //!
-//! Floor 1. Invariant: only texts whose count takes nearly linear time are counted; special tokens in them are plain text.
+//! Floor 1. Invariant: a count is the tokenizer's own, takes nearly linear time on any text and never panics; special tokens
+//! in it are plain text.
+//!
+//! The crate's own counting splits by a pattern that looks ahead, on a stack that a million blanks exhaust, and merges
+//! long pieces in more than linear time. [`split`] and [`merge`] do the same without.
 
-use tiktoken_rs::{CoreBPE, cl100k_base_singleton, o200k_base_singleton};
+mod merge;
+mod split;
 
+use std::sync::OnceLock;
+
+use tiktoken_rs::{CoreBPE, cl100k_base, o200k_base};
+
+use self::merge::Vocabulary;
+use self::split::{CL100K, O200K, Splitter};
 use super::Tokenizer;
 
-/// The longest run of blanks that is counted exactly: the splitting pattern looks ahead over them, and fails on about a
-/// million (tiktoken-rs 0.12).
-const BLANKS: usize = 1024;
+/// How texts are counted in one of the encodings.
+struct Encoding {
+    splitter: Splitter,
+    vocabulary: Vocabulary,
+}
 
-/// The longest stretch that the splitting pattern may leave whole (letters, or punctuation) and that is counted exactly,
-/// in bytes: merging costs more than linear time in it.
-const STRETCH: usize = 64 * 1024;
-
-/// Tokens of a text, or `None` if the tokenizer is none of these or the count could take long for the text's length.
+/// Tokens of a text, or `None` if the tokenizer is none of these.
 ///
 /// The first call of a process for a vocabulary loads it (some tenths of a second).
 pub(super) fn count(text: &str, tokenizer: Tokenizer) -> Option<u64> {
-    let load: fn() -> &'static CoreBPE = match tokenizer {
-        Tokenizer::O200kBase => o200k_base_singleton,
-        Tokenizer::Cl100kBase => cl100k_base_singleton,
+    static LOADED: [OnceLock<Option<Encoding>>; 2] = [OnceLock::new(), OnceLock::new()];
+    let encoding = match tokenizer {
+        Tokenizer::O200kBase => LOADED[0].get_or_init(|| Encoding::load(o200k_base().ok()?, O200K)),
+        Tokenizer::Cl100kBase => LOADED[1].get_or_init(|| Encoding::load(cl100k_base().ok()?, CL100K)),
         Tokenizer::Heuristic => return None,
     };
-    is_quick(text).then(|| load().count_ordinary(text) as u64)
+    encoding.as_ref()?.count(text)
 }
 
-/// Whether a text splits into short pieces.
-fn is_quick(text: &str) -> bool {
-    let (mut blanks, mut stretch, mut last) = (0, 0, Kind::Digit);
-    for c in text.chars() {
-        let kind = Kind::of(c);
-        blanks = if kind == Kind::Blank { blanks + 1 } else { 0 };
-        // Digits are split by threes; what is beyond ASCII may go on with anything.
-        stretch =
-            if kind == Kind::Beyond || (kind == last && kind != Kind::Digit) { stretch + c.len_utf8() } else { 0 };
-        if blanks > BLANKS || stretch > STRETCH {
-            return false;
-        }
-        last = if kind == Kind::Beyond { last } else { kind };
+impl Encoding {
+    fn load(bpe: CoreBPE, pattern: &str) -> Option<Encoding> {
+        let tokens = (0..).map_while(|rank| bpe.decode_bytes(&[rank]).ok());
+        Some(Encoding { splitter: Splitter::new(pattern)?, vocabulary: Vocabulary::new(tokens) })
     }
-    true
-}
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Blank,
-    Digit,
-    Letter,
-    Mark,
-    Beyond,
-}
-
-impl Kind {
-    fn of(c: char) -> Kind {
-        match c {
-            '0'..='9' => Kind::Digit,
-            'a'..='z' | 'A'..='Z' => Kind::Letter,
-            _ if c.is_whitespace() => Kind::Blank,
-            _ if c.is_ascii() => Kind::Mark,
-            _ => Kind::Beyond,
-        }
+    fn count(&self, text: &str) -> Option<u64> {
+        let mut sum = 0;
+        self.splitter.split(text, |piece| sum += self.vocabulary.count(piece.as_bytes()))?;
+        Some(sum)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use tiktoken_rs::{cl100k_base_singleton, o200k_base_singleton};
+
     use super::*;
 
+    fn assert_exact(text: &str) {
+        for (tokenizer, bpe) in
+            [(Tokenizer::O200kBase, o200k_base_singleton()), (Tokenizer::Cl100kBase, cl100k_base_singleton())]
+        {
+            let shown: String = text.chars().take(80).collect();
+            assert_eq!(count(text, tokenizer), Some(bpe.count_ordinary(text) as u64), "{tokenizer:?} {shown:?}");
+        }
+    }
+
     #[test]
-    fn only_quick_texts_are_counted() {
-        for (text, want) in [
-            ("hello world".to_owned(), Some(2)),
-            (String::new(), Some(0)),
-            ("<|endoftext|>".to_owned(), Some(7)),
-            (" ".repeat(BLANKS), Some(8)),
-            (" ".repeat(BLANKS + 1), None),
-            ("\u{3000}\n".repeat(BLANKS), None),
-            ("0".repeat(9_999), Some(3_333)),
-            ("a".repeat(STRETCH + 2), None),
-            ("=".repeat(STRETCH + 2), None),
-            ("你".repeat(STRETCH), None),
-            ("!🙂".repeat(STRETCH), None),
-            ("A".repeat(STRETCH), Some(8_192)),
-            ("a\u{301}".repeat(9_999), Some(19_998)),
+    fn counts_are_those_of_the_crate() {
+        for text in [
+            "",
+            "hello world",
+            "<|endoftext|>",
+            "I'LL say 'twas she'd've 'ſ",
+            " \n\n  x\t\ty \r\n z\u{85} \u{3000}\u{3000}a  ",
+            "\n  ",
+            "  1234567 ٣٤٥٦ ¼½ ⅷ",
+            "DžDŽdž ʰʰA ÀÉ e\u{301}E\u{301}\u{302}x",
+            "你好，世界。 こんにちは 안녕하세요 ภาษาไทย हिन्दी",
+            "👩\u{200d}👩\u{200d}👧 ///\r\n/// ::\n\n",
         ] {
-            assert_eq!(count(&text, Tokenizer::O200kBase), want, "{} bytes", text.len());
+            assert_exact(text);
+            assert_exact(&text.repeat(50));
+        }
+        for length in [1, 2, 3, 31, 63, 64, 65, 127, 1000, 5000] {
+            for piece in ["a", "A", "=", " ", "\n", "\u{301}", "你", "7", "abcab", "ſß"] {
+                assert_exact(&piece.repeat(length));
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_texts_are_counted() {
+        let spaces = " ".repeat(1_600_000);
+        for tokenizer in [Tokenizer::O200kBase, Tokenizer::Cl100kBase] {
+            assert!(count(&spaces, tokenizer) >= Some(12_500));
+        }
+        for (piece, times, want) in [("a", 100_000, 12_500), ("7", 99_999, 33_333)] {
+            assert_eq!(count(&piece.repeat(times), Tokenizer::O200kBase), Some(want), "{piece}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_counted_as_by_the_crate(text in any::<String>()) {
+            assert_exact(&text);
+        }
+
+        #[test]
+        fn words_and_blanks_are_counted_as_by_the_crate(
+            text in "([a-zA-Z']{1,40}|[ \\t\\r\\n\u{85}\u{a0}]{1,4}|[0-9]{1,5}|[!-/]{1,4}|[а-яА-Я]{1,9}|\\PC{1,4}|你|e\u{301}){0,60}"
+        ) {
+            assert_exact(&text);
         }
     }
 }

@@ -64,6 +64,7 @@ impl<S: Store> Shared<S> {
         for hold in &record.claim.holds {
             let bound = record.limit(hold);
             let term = &roster.terms[hold.limit as usize];
+            let used = record.claim.used_after(hold);
             let percent = term.alert_percent.map(|percent| {
                 // Rounded up: 80 % of 1 is passed by the first.
                 let amount = bound.rule.hard() as u128 * percent as u128;
@@ -74,11 +75,11 @@ impl<S: Store> Shared<S> {
                 let Some(mark) = mark else { continue };
                 let first = |period| self.alerts.first(&bound.scope, &bound.limit, soft, period);
                 let crossed = match &bound.column.window {
-                    crate::policy::plan::Window::Fixed(_) => hold.used >= mark && first(hold.mark),
+                    crate::policy::plan::Window::Fixed(_) => used >= mark && first(hold.mark),
                     // A rate and a gauge have no period: each crossing from below is one, also one that a settlement
                     // brought about, which the next admission sees.
-                    _ if hold.used >= mark => {
-                        let before = hold.used - hold.amount.min(hold.used);
+                    _ if used >= mark => {
+                        let before = used - hold.amount.min(used);
                         first(ABOVE) || before < mark
                     }
                     _ => {
@@ -91,13 +92,13 @@ impl<S: Store> Shared<S> {
                 }
                 self.tell(
                     Alert {
-                        tenant: record.claim.terms.principal.tenant().into(),
+                        tenant: record.claim.terms.deal.principal.tenant().into(),
                         scope: bound.scope.clone(),
                         limit: bound.limit.clone(),
                         meter: bound.meter,
                         crossed: if soft { mark - 1 } else { mark },
                         hard: bound.rule.hard(),
-                        used: hold.used,
+                        used,
                         soft,
                     },
                     now,
@@ -143,7 +144,7 @@ impl Alerts {
         let told = self.told.pin();
         let key = (scope.clone(), limit.clone(), soft);
         // The marks told are as many as accounts with an alert; those of users that are gone go with the rest.
-        if told.len() >= MOST_TOLD {
+        if told.len() >= MOST_TOLD && !told.contains_key(&key) {
             told.clear();
         }
         let fresh = |entry: Option<(&Mark, &u64)>| match entry {
@@ -156,3 +157,18 @@ impl Alerts {
 
 /// Marks remembered; when there are more, all are forgotten and may be told once more in their period.
 const MOST_TOLD: usize = 1 << 18;
+
+#[cfg(all(test, not(quota_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (alerts, limit) = (Alerts::default(), Arc::from("rpm"));
+        let first = |nth: usize| alerts.first(&format!("tenant:t/user:{nth}").into(), &limit, true, 7);
+        assert!((0..MOST_TOLD).all(first));
+        assert!(!first(0), "each is told once");
+        assert!(first(MOST_TOLD) && alerts.told.len() <= MOST_TOLD);
+        assert!(first(0), "and once more after all were forgotten");
+    }
+}

@@ -9,6 +9,7 @@ use super::{Gate, Shared};
 use crate::journal::Event;
 use crate::principal::Principal;
 use crate::store::Store;
+use crate::sync::Ordering;
 use crate::time::Now;
 
 /// What can be frozen.
@@ -91,12 +92,20 @@ impl<S: Store> Gate<S> {
 }
 
 impl<S: Store> Shared<S> {
+    /// Whether anything is frozen, or was since the gate was built: what most requests need to know of it.
+    pub(super) fn is_anything_frozen(&self) -> bool {
+        // ORDERING: acquire pairs with the release in `change_frozen`: whoever sees it set sees what is frozen.
+        self.ever_frozen.load(Ordering::Acquire) != 0
+    }
+
     fn change_frozen(&self, mut change: impl FnMut(&mut Frozen)) {
         loop {
             let before = self.frozen.load();
             let mut next = before.as_deref().cloned().unwrap_or_default();
             change(&mut next);
             if self.frozen.swap_if(before.as_ref(), Arc::new(next)) {
+                // ORDERING: release, see `is_anything_frozen`.
+                self.ever_frozen.store(1, Ordering::Release);
                 return;
             }
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::Counter;
 use super::keyring::Keyring;
 use super::prepare::refusal;
-use super::tally::Counter;
 use super::{Gate, Shared};
 use crate::key::{Digest, MAX_KEY, presented};
 use crate::policy::plan::{Plan, TenantPlan};

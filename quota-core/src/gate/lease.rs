@@ -39,7 +39,7 @@ pub struct Lease<S: Store = Memory> {
     owner: bool,
     /// Its turn in the pool, where it needed one.
     turn: Option<Arc<Turn>>,
-    degradation: Option<Degradation>,
+    degradation: Option<Box<Degradation>>,
     /// Output tokens that were agreed or last extended to. Raised by the holder of the handle.
     covered: AtomicU64,
     /// Output tokens that the queue was told of. Raised by the holder of the handle.
@@ -52,7 +52,7 @@ impl<S: Store> std::fmt::Debug for Lease<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lease")
             .field("id", &self.claim.id)
-            .field("tenant", &self.claim.terms.principal.tenant())
+            .field("tenant", &self.claim.terms.deal.principal.tenant())
             .finish()
     }
 }
@@ -70,7 +70,7 @@ impl<S: Store> Lease<S> {
             claim: record.claim.clone(),
             owner,
             turn,
-            degradation,
+            degradation: degradation.map(Box::new),
             covered: AtomicU64::new(record.claim.terms.output_ceiling),
             told: AtomicU64::new(0),
             ended: AtomicU32::new(0),
@@ -93,13 +93,13 @@ impl<S: Store> Lease<S> {
 
     /// The model to run on.
     pub fn model(&self) -> &str {
-        &self.claim.terms.model
+        &self.claim.terms.deal.model
     }
 
     /// The model to name to the upstream: the `upstream` of the model where the policy in force gives it one, else its own
     /// name.
     pub fn upstream_model(&self) -> Arc<str> {
-        let model = &self.claim.terms.model;
+        let model = &self.claim.terms.deal.model;
         self.shared().wired(|wiring| {
             let upstream = wiring.plan.models.get(model).and_then(|model| model.upstream.as_ref());
             upstream.unwrap_or(model).clone()
@@ -108,7 +108,7 @@ impl<S: Store> Lease<S> {
 
     /// The lane to run in.
     pub fn lane(&self) -> &str {
-        &self.claim.terms.lane
+        &self.claim.terms.deal.lane
     }
 
     /// The largest output over all choices that was agreed, in tokens: what to tell the upstream.
@@ -134,18 +134,18 @@ impl<S: Store> Lease<S> {
 
     /// In which lesser form it must run; `None` as asked.
     pub fn degradation(&self) -> Option<&Degradation> {
-        self.degradation.as_ref()
+        self.degradation.as_deref()
     }
 
     /// The place of its lane among the policy's, 0 the first: what an engine with a queue of its own is told, see
     /// [`gpu::Dialect::priority`](crate::gpu::Dialect::priority).
     pub fn rank(&self) -> u8 {
-        self.shared().wired(|wiring| wiring.plan.lanes.get(&self.claim.terms.lane).map_or(0, |lane| lane.rank))
+        self.shared().wired(|wiring| wiring.plan.lanes.get(&self.claim.terms.deal.lane).map_or(0, |lane| lane.rank))
     }
 
     /// How long it lives without a heartbeat.
     pub fn ttl(&self) -> Duration {
-        Duration::from_nanos(self.claim.terms.ttl)
+        Duration::from_nanos(self.claim.terms.deal.ttl)
     }
 
     /// How long it waited for its turn; zero where it needed none.
@@ -175,10 +175,10 @@ impl<S: Store> Lease<S> {
 
     /// Limits whose soft amount is passed with this request: scope and name.
     pub fn soft_passed(&self) -> impl Iterator<Item = (&str, &str)> {
-        let limits = self.claim.terms.lineup.limits();
+        let limits = self.claim.terms.deal.lineup.limits();
         self.claim.holds.iter().filter_map(move |hold| {
             let bound = &limits[hold.limit as usize];
-            bound.soft.is_some_and(|soft| hold.used > soft).then_some((&*bound.scope, &*bound.limit))
+            bound.soft.is_some_and(|soft| self.claim.used_after(hold) > soft).then_some((&*bound.scope, &*bound.limit))
         })
     }
 
@@ -194,7 +194,7 @@ impl<S: Store> Lease<S> {
 
     /// A heartbeat: moves the deadline to the policy's time from now. `false` if the lease has ended meanwhile.
     pub fn renew(&self) -> S::Answer<'_, bool> {
-        let until = self.shared().clock.now().mono.saturating_add(self.claim.terms.ttl);
+        let until = self.shared().clock.now().mono.saturating_add(self.claim.terms.deal.ttl);
         self.shared().store.touch(self.claim.id, false, until, |open| open)
     }
 
@@ -248,7 +248,7 @@ impl<S: Store> Lease<S> {
             if let Extended::Raised(record) = &extended {
                 // ORDERING: relaxed, as in `extend`.
                 self.covered.fetch_max(output_tokens, Ordering::Relaxed);
-                if !record.more.is_empty() && record.noted.first() {
+                if !record.more().is_empty() && record.first_to_note() {
                     shared.journal.append(crate::journal::Event::Extended(record.clone()), now);
                 }
             }
@@ -270,7 +270,7 @@ impl<S: Store> Lease<S> {
     /// What so many output tokens come to per meter.
     fn amounts_at(&self, output: u64) -> Amounts {
         let terms = &self.claim.terms;
-        let money = terms.price.as_ref().map_or(0, |price| {
+        let money = terms.price().map_or(0, |price| {
             let ask = crate::policy::price::Ask {
                 input: terms.input.reserve,
                 output,
@@ -335,7 +335,7 @@ impl<S: Store> Lease<S> {
             }
             receipt
         };
-        shared.store.end(Name::Lease(self.claim.id), end, now, then)
+        shared.store.end(Name::Claim(self.claim.clone()), end, now, then)
     }
 }
 
@@ -364,7 +364,7 @@ impl<S: Store> Lease<S> {
     /// The output that every limit covers.
     pub(super) fn least_covered(&self) -> u64 {
         let terms = &self.claim.terms;
-        let covered = self.claim.holds.iter().map(|hold| match terms.lineup.limits()[hold.limit as usize].meter {
+        let covered = self.claim.holds.iter().map(|hold| match terms.deal.lineup.limits()[hold.limit as usize].meter {
             Meter::Output => hold.amount,
             Meter::Total => hold.amount.saturating_sub(terms.input.reserve),
             Meter::Money if hold.amount < terms.worst_cost.to_usd().units() => terms.output_expected,
@@ -398,14 +398,11 @@ impl<S: Store> Drop for Lease<S> {
 pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     let terms = &record.claim.terms;
     let usage = usage.or_input(terms.input.reserve);
-    let cost = terms
-        .price
-        .as_ref()
-        .map(|price| price.exact(&price.billed(&usage, terms.service_tier.as_deref())))
-        .unwrap_or_default();
+    let price = terms.price();
+    let cost = price.map(|price| price.exact(&price.billed(&usage, terms.service_tier.as_deref()))).unwrap_or_default();
     let calls = if usage.requests > 0 { terms.tool_calls } else { 0 };
     let amounts = usage.amounts(cost.to_usd()).with(Meter::ToolCalls, calls);
-    End::Settle { usage: Box::new(usage), amounts, cost }
+    End::Settle { usage, amounts, cost }
 }
 
 /// The ending of a record by what the upstream's answer came to.

@@ -3,19 +3,21 @@
 //! Floor 3. Invariant: whatever the store, what is decided before and after its one trip is this code.
 
 mod alert;
+mod count;
 mod decision;
 mod freeze;
 mod identity;
 mod keyring;
 mod keys;
 mod lease;
+#[cfg(all(test, quota_loom))]
+mod models;
 mod pools;
 mod prepare;
 mod queue;
 mod snapshot;
 mod storm;
 mod stream;
-mod tally;
 mod verdict;
 mod view;
 mod wiring;
@@ -37,7 +39,6 @@ pub use self::queue::Ticket;
 use self::queue::{Entrance, LinedUp, Ready, Seat, unqueued};
 pub use self::snapshot::Snapshot;
 pub use self::stream::StreamMeter;
-pub use self::tally::{Counter, Tally};
 use self::wiring::{Tallies, Wiring};
 use crate::estimate::{Estimator, Standard};
 use crate::gpu::GpuBackend;
@@ -51,7 +52,8 @@ use crate::refusal::{Refusal, Wait};
 use crate::request::Request;
 use crate::scheduler::Turn;
 use crate::store::{Ended, Lacks, Memory, Name, Reserved, Store, Swept};
-use crate::sync::ArcCell;
+use crate::sync::{ArcCell, AtomicU32};
+pub use crate::tally::{Counter, Tally};
 use crate::time::{Clock, Now, Period, SystemClock};
 use crate::units::{Amounts, Meter};
 use crate::usage::Outcome;
@@ -67,14 +69,12 @@ struct Refused {
     refusal: Box<Refusal>,
     /// The input that would have been reserved.
     input: u64,
-    tally: Arc<Tally>,
-    lane: Arc<str>,
+    tallies: [Arc<Tally>; 2],
 }
 
 impl Refused {
     fn of(question: &verdict::Question<'_>, refusal: Box<Refusal>) -> Refused {
-        let tally = question.roster(question.asked).tally.clone();
-        Refused { refusal, tally, lane: question.lane().clone(), input: question.input() }
+        Refused { refusal, tallies: question.tallies().clone(), input: question.input() }
     }
 }
 
@@ -92,6 +92,8 @@ struct Shared<S: Store> {
     tallies: Tallies,
     keyring: keyring::Keyring,
     frozen: ArcCell<freeze::Frozen>,
+    /// 1 once anything was frozen. Set by whoever freezes, read by requests.
+    ever_frozen: AtomicU32,
     storms: storm::Storms,
     alerts: alert::Alerts,
     /// How full pools are, by name.
@@ -198,6 +200,7 @@ impl<S: Store> GateBuilder<S> {
             tallies: Tallies::default(),
             keyring: keyring::Keyring::default(),
             frozen: ArcCell::empty(),
+            ever_frozen: AtomicU32::new(0),
             storms: storm::Storms::new(),
             alerts: alert::Alerts::default(),
             backends: self.backends,
@@ -249,8 +252,8 @@ impl<S: Store> Gate<S> {
             Some(Err(refused)) => {
                 let refusal = unqueued(refused, *refusal, &lane, &pool);
                 let tally = shared.tallies.find(&refusal.tenant, &refusal.model);
-                let tally = tally.as_deref().unwrap_or(&shared.tallies.strangers);
-                S::ready(shared.refuse_in(&lane, tally, refusal, now))
+                let tally = tally.unwrap_or_else(|| shared.tallies.strangers.clone());
+                S::ready(shared.refuse_in(&[tally, shared.tallies.lane(&lane)], refusal, now))
             }
         }
     }
@@ -278,17 +281,19 @@ impl<S: Store> Gate<S> {
         let shared = self.shared();
         let waited = turn.is_some();
         let seat = Seat::new(turn, now);
-        let prepared = shared.wired(|wiring| prepare::prepare(shared, wiring, who, request, now));
-        let ready = match prepared {
-            Ok(prepared) => Ready::of(prepared, request),
-            Err(refusal) => return S::ready(shared.reject(refusal, now)),
-        };
-        if waited {
-            return self.reserve(ready, seat, true, who, now);
-        }
-        match shared.entrance(&ready.question, now) {
-            Entrance::Open(turn) => self.reserve(ready, Seat::new(turn, now), false, who, now),
-            Entrance::Closed => self.line_up(ready, who, now),
+        let prepared = shared.wired(|wiring| {
+            let ready = Ready::of(prepare::prepare(shared, wiring, who, request, now)?, request);
+            let entrance = match waited {
+                true => Entrance::Open(None),
+                false => shared.entrance(wiring, &ready.question, now),
+            };
+            Ok((ready, entrance))
+        });
+        match prepared {
+            Err(refusal) => S::ready(shared.reject(refusal, now)),
+            Ok((ready, Entrance::Open(_))) if waited => self.reserve(ready, seat, true, who, now),
+            Ok((ready, Entrance::Open(turn))) => self.reserve(ready, Seat::new(turn, now), false, who, now),
+            Ok((ready, Entrance::Closed)) => self.line_up(ready, who, now),
         }
     }
 
@@ -306,10 +311,7 @@ impl<S: Store> Gate<S> {
             S::chain(shared.line_up(ready, now), move |lined_up| match lined_up {
                 LinedUp::Turn(ready, turn) => self.reserve(*ready, Seat::new(Some(turn), now), false, who, now),
                 LinedUp::Waits(question, queued) => S::ready(shared.queue(&question, queued, now)),
-                LinedUp::Refused(question, refusal) => {
-                    let tally = &question.roster(question.asked).tally;
-                    S::ready(shared.refuse_in(question.lane(), tally, refusal, now))
-                }
+                LinedUp::Refused(question, refusal) => S::ready(shared.refuse_in(question.tallies(), refusal, now)),
                 LinedUp::Short(question, lacks) => {
                     let refusal = question.refused(&lacks);
                     self.refused(Refused::of(&question, refusal), who, question.request, now)
@@ -353,12 +355,12 @@ impl<S: Store> Gate<S> {
         now: Now,
     ) -> S::Answer<'a, Decision<Lease<S>>> {
         let shared = self.shared();
-        let Refused { refusal, tally, lane, input } = refused;
+        let Refused { refusal, tallies, input } = refused;
         if let Wait::After(wait) = refusal.wait {
             shared.storms.refused(who, request, wait, now);
         }
         let hinted = view::hint(shared, who, request, input, refusal, now);
-        S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&lane, &tally, refusal, now)))
+        S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&tallies, refusal, now)))
     }
 
     /// The decision, or a refusal that still lacks its hints.
@@ -380,13 +382,13 @@ impl<S: Store> Gate<S> {
                 match shared.put_back(&question, seat, &lacks, &refusal, now) {
                     Some(Ok(queued)) if waited => Ok(Decision::Queue(queued)),
                     Some(Ok(queued)) => Ok(shared.queue(&question, queued, now)),
-                    Some(Err(full)) => Ok(shared.refuse_in(question.lane(), &question.roster(asked).tally, full, now)),
+                    Some(Err(full)) => Ok(shared.refuse_in(question.tallies(), full, now)),
                     None => Err(Box::new(Refused::of(&question, refusal))),
                 }
             }
             other => {
                 let refusal = question.unreserved(&other);
-                Ok(shared.refuse_in(question.lane(), &question.roster(asked).tally, refusal, now))
+                Ok(shared.refuse_in(question.tallies(), refusal, now))
             }
         }
     }
@@ -396,7 +398,7 @@ impl<S: Store> Gate<S> {
     fn admitted(
         &self,
         question: &verdict::Question<'_>,
-        record: &Arc<Record>,
+        record: &Record,
         choice: usize,
         lacks: &[Lacks],
         seat: Seat,
@@ -408,14 +410,18 @@ impl<S: Store> Gate<S> {
         if first {
             shared.journal.append(Event::Admitted(record.clone()), now);
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
-            question.roster(choice).tally.add(counter, 1);
-            shared.tallies.in_lane(&record.claim.terms.lane, |tally| tally.add(counter, 1));
+            record.claim.terms.deal.tallies.iter().for_each(|tally| tally.add(counter, 1));
             if question.roster(choice).alerts {
                 shared.alert(question.roster(choice), record, now);
             }
         }
         let turn = owner.then(|| shared.turn_for(question, choice, seat)).flatten();
         let turn = turn.map(|turn| shared.keep_turn(record, turn));
+        // Accounts that had been dropped at rest were bound anew: the next request goes there at once.
+        let route = question.route(choice);
+        if !Arc::ptr_eq(&route.deal.lineup, &record.claim.terms.deal.lineup) && owner {
+            shared.wired(|wiring| wiring.forget_route(route));
+        }
         let lease = Lease::new(self.0.clone(), record, owner, turn, degradation.clone());
         match degradation {
             Some(degradation) => Decision::Degrade(lease, degradation),
@@ -526,10 +532,10 @@ impl<S: Store> Gate<S> {
     }
 
     /// Leases whose usage is unknown, the oldest first, at most `at_most`.
-    pub fn unresolved(&self, at_most: usize) -> S::Answer<'_, Vec<Arc<Record>>> {
+    pub fn unresolved(&self, at_most: usize) -> S::Answer<'_, Vec<Record>> {
         self.shared().store.open(usize::MAX, move |mut open| {
-            open.retain(|record| matches!(record.state, State::Unresolved(_)));
-            open.sort_by_key(|record| match &record.state {
+            open.retain(|record| matches!(record.state(), State::Unresolved(_)));
+            open.sort_by_key(|record| match record.state() {
                 State::Unresolved(unresolved) => unresolved.since.mono,
                 _ => 0,
             });
@@ -588,12 +594,10 @@ impl<S: Store> Shared<S> {
         Decision::Reject(refusal)
     }
 
-    fn refuse_in<L>(&self, lane: &Arc<str>, tally: &Tally, refusal: Box<Refusal>, now: Now) -> Decision<L> {
-        self.tallies.in_lane(lane, |tally| {
-            tally.add(Counter::Rejected, 1);
-            tally.refused(refusal.reason);
-        });
-        self.refuse(tally, refusal, now)
+    fn refuse_in<L>(&self, [model, lane]: &[Arc<Tally>; 2], refusal: Box<Refusal>, now: Now) -> Decision<L> {
+        lane.add(Counter::Rejected, 1);
+        lane.refused(refusal.reason);
+        self.refuse(model, refusal, now)
     }
 
     /// Counts, journals and answers that a request waits.
@@ -602,8 +606,7 @@ impl<S: Store> Shared<S> {
             tally.add(Counter::Queued, 1);
             tally.refused(queued.refusal.reason);
         };
-        count(&question.roster(question.asked).tally);
-        self.tallies.in_lane(&queued.lane, count);
+        question.tallies().iter().for_each(|tally| count(tally));
         self.journal.append(Event::Queued(Arc::new((*queued.refusal).clone()), queued.lane.clone()), now);
         Decision::Queue(queued)
     }
@@ -619,23 +622,15 @@ impl<S: Store> Shared<S> {
     }
 
     /// Journals and counts an ending, once whoever meets it; before it the admission, if nobody has met that.
-    fn note_ending(&self, record: &Arc<Record>, now: Now) {
-        if record.noted.first() {
+    fn note_ending(&self, record: &Record, now: Now) {
+        if record.first_to_note() {
             if record.claim.noted.first() {
                 self.journal.append(Event::Admitted(record.clone()), now);
             }
-            self.count(record);
+            count::ended(record);
             self.journal.append(Event::Ended(record.clone()), now);
             self.give_room_back(record, now);
         }
-    }
-
-    fn count(&self, record: &Record) {
-        let terms = &record.claim.terms;
-        if let Some(tally) = self.tallies.find(terms.principal.tenant(), &terms.group) {
-            tally.ended(record);
-        }
-        self.tallies.in_lane(&terms.lane, |tally| tally.ended(record));
     }
 
     /// The receipt of an ending, which is journaled unless it has been.
@@ -647,7 +642,7 @@ impl<S: Store> Shared<S> {
 
     /// The present periods of a lease's limits.
     fn periods(&self, claim: &Claim, now: Now) -> SmallVec<[Period; 8]> {
-        let limits = claim.terms.lineup.limits().iter();
+        let limits = claim.terms.deal.lineup.limits().iter();
         limits
             .map(|bound| match &bound.column.window {
                 crate::policy::plan::Window::Fixed(calendar) => calendar.period(now.wall),
@@ -660,8 +655,8 @@ impl<S: Store> Shared<S> {
         let terms = &claim.terms;
         Box::new(Refusal {
             reason,
-            tenant: terms.principal.tenant().into(),
-            model: terms.model.clone(),
+            tenant: terms.deal.principal.tenant().into(),
+            model: terms.deal.model.clone(),
             request_id: terms.request_id.clone(),
             wait,
             shortages: Vec::new(),
@@ -672,10 +667,10 @@ impl<S: Store> Shared<S> {
     }
 
     fn extension_refused(&self, claim: &Claim, lacks: &[crate::store::Lack], now: Now) -> Box<Refusal> {
-        let limits = claim.terms.lineup.limits();
+        let limits = claim.terms.deal.lineup.limits();
         let shared = |limit: u16| !limits[limit as usize].scope.starts_with("tenant:");
-        let shortages = verdict::shortages(&claim.terms.lineup, lacks, shared);
-        let (reason, wait) = verdict::worst(&shortages, &claim.terms.lineup, lacks);
+        let shortages = verdict::shortages(&claim.terms.deal.lineup, lacks, shared);
+        let (reason, wait) = verdict::worst(&shortages, &claim.terms.deal.lineup, lacks);
         let refusal = Box::new(Refusal { shortages, ..*self.claim_refusal(claim, reason, wait, None) });
         self.note_refusal(&refusal, now);
         refusal

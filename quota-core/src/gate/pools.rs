@@ -173,7 +173,7 @@ pub(super) fn end_of(record: &Record) -> End {
         let cached = usage.input_cache_read;
         End::Served(Tokens::new(usage.input_total().saturating_sub(cached), cached, usage.output_total()))
     };
-    match &record.state {
+    match record.state() {
         State::Settled(settled) => match &settled.usage {
             Some(usage) if usage.requests == 0 => End::NeverStarted,
             Some(usage) => served(usage),
@@ -199,7 +199,8 @@ impl<S: Store> Shared<S> {
         }
         self.wired(|wiring| {
             for pool in wiring.pools.all().filter(|pool| pool.scheduler.is_holding()) {
-                let mut scopes: Vec<&Arc<str>> = record.claim.terms.lineup.limits().iter().map(|b| &b.scope).collect();
+                let mut scopes: Vec<&Arc<str>> =
+                    record.claim.terms.deal.lineup.limits().iter().map(|b| &b.scope).collect();
                 scopes.dedup();
                 pool.scheduler.released(scopes.into_iter().cloned(), now.mono);
             }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Shared;
-use super::wiring::{NoRoster, Roster, Wiring};
+use super::wiring::{NoRoster, NoRoute, Roster, Route, Wiring};
 use crate::estimate::{InputEstimate, output_ceiling};
-use crate::lease::{Asked, Terms};
-use crate::policy::plan::{DegradeStep, Hold, OnExceed, Plan, Priority, UnknownPrice};
+use crate::lease::{Lesser, Terms};
+use crate::policy::plan::{DegradeStep, OnExceed, Plan, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
 use crate::reason::Reason;
 use crate::refusal::{Fits, Refusal, Wait};
 use crate::request::{Input, Kind, MAX_REQUEST_ID, MAX_RUN_ID, Part, Request};
-use crate::store::{Ask, Choice, Reservation, Store};
+use crate::store::{Choice, Reservation, Store};
 use crate::time::Now;
 use crate::units::{Meter, Pico};
 
@@ -30,8 +30,8 @@ const MAX_TIER: usize = 64;
 /// A reservation and what is needed to read its answer.
 pub(super) struct Prepared {
     pub(super) reservation: Reservation,
-    /// The roster of each choice, in their order.
-    pub(super) rosters: SmallVec<[Arc<Roster>; 1]>,
+    /// The route of each choice, in their order.
+    pub(super) routes: SmallVec<[Arc<Route>; 1]>,
     /// The place of the request as asked among the choices.
     pub(super) asked: usize,
     /// The plan, where it has steps of degrading.
@@ -41,9 +41,8 @@ pub(super) struct Prepared {
 /// What a choice can be settled at.
 struct Cost {
     worst: Pico,
-    price: Option<Arc<price::Price>>,
-    /// Whether the price is another model's.
-    guess: bool,
+    /// Another model's price, where its own is unknown.
+    guess: Option<Arc<price::Price>>,
 }
 
 /// A refusal of a request before any limit was looked at.
@@ -84,17 +83,16 @@ pub(super) fn prepare<S: Store>(
         None => who,
     };
     let draft = Draft { gate, wiring, who, request, now };
-    let roster = draft.roster(&request.model)?;
-    let lane = draft.lane(&roster)?;
-    let first = draft.choice(&roster, &request.model, &lane, None)?;
-    let mut choices = SmallVec::from_buf([first]);
-    let mut rosters = SmallVec::from_buf([roster]);
+    let route = draft.route(&request.model, request.lane.as_ref())?;
+    let first = draft.choice(&route, None)?;
+    let mut choices = vec![first];
+    let mut routes = SmallVec::from_buf([route]);
     let asked = match wiring.plan.degrade.is_empty() {
         true => 0,
-        false => draft.degrade(&mut choices, &mut rosters),
+        false => draft.degrade(&mut choices, &mut routes),
     };
     let plan = (!wiring.plan.degrade.is_empty()).then(|| wiring.plan.clone());
-    Ok(Prepared { reservation: Reservation { choices }, rosters, asked, plan })
+    Ok(Prepared { reservation: Reservation { choices }, routes, asked, plan })
 }
 
 /// What is wrong with a request before its policy is looked at.
@@ -134,44 +132,36 @@ impl<S: Store> Draft<'_, S> {
         refusal(reason, Some(self.who), self.request, detail)
     }
 
-    fn roster(&self, model: &str) -> Result<Arc<Roster>, Box<Refusal>> {
-        if let Some(freeze) = self.gate.freeze_on(self.who, model) {
+    fn route(&self, model: &Arc<str>, lane: Option<&Arc<str>>) -> Result<Arc<Route>, Box<Refusal>> {
+        let is_frozen = self.gate.is_anything_frozen();
+        if is_frozen && let Some(freeze) = self.gate.freeze_on(self.who, model) {
             return Err(self.frozen(&freeze));
         }
         let run = self.request.run_id.as_deref();
-        let roster = self.wiring.roster(self.gate, self.who, model, run, self.now);
-        let upstream = roster.as_ref().ok().and_then(|roster| roster.model.as_ref()?.upstream.as_ref());
-        if let Some(freeze) = upstream.and_then(|upstream| self.gate.freeze_on(self.who, upstream)) {
+        let route = self.wiring.route(self.gate, self.who, model, lane, run, self.now);
+        if is_frozen
+            && let Ok(route) = &route
+            && let Some(upstream) = route.roster.model.as_ref().and_then(|model| model.upstream.as_ref())
+            && let Some(freeze) = self.gate.freeze_on(self.who, upstream)
+        {
             return Err(self.frozen(&freeze));
         }
-        roster.map_err(|why| match why {
-            NoRoster::TenantUnknown => self.no(Reason::TenantUnknown, None),
-            NoRoster::ModelNotAllowed => self.no(Reason::ModelNotAllowed, Some(format!("`{model}`"))),
-            NoRoster::Key(reason) => self.no(reason, None),
-            NoRoster::AccountsFull => {
+        route.map_err(|why| match why {
+            NoRoute::Roster(NoRoster::TenantUnknown) => self.no(Reason::TenantUnknown, None),
+            NoRoute::Roster(NoRoster::ModelNotAllowed) => self.no(Reason::ModelNotAllowed, Some(format!("`{model}`"))),
+            NoRoute::Roster(NoRoster::Key(reason)) => self.no(reason, None),
+            NoRoute::Roster(NoRoster::AccountsFull) => {
                 Box::new(Refusal { wait: Wait::Unknown, ..*self.no(Reason::AccountsExhausted, None) })
+            }
+            NoRoute::Lane => {
+                let detail = format!("lane: `{}` is none of the policy's", cut(lane.map_or("", |lane| lane)));
+                self.no(Reason::RequestInvalid, Some(detail))
             }
         })
     }
 
     fn frozen(&self, freeze: &super::Freeze) -> Box<Refusal> {
         self.no(Reason::Frozen, Some(format!("{}: {}", freeze.target.label(), freeze.reason)))
-    }
-
-    fn lane(&self, roster: &Roster) -> Result<Arc<str>, Box<Refusal>> {
-        let plan = &self.wiring.plan;
-        if let Some(asked) = &self.request.lane {
-            return match plan.lanes.get_key_value(asked) {
-                Some((name, _)) => Ok(name.clone()),
-                None if plan.lanes.is_empty() && *asked == plan.default_lane => Ok(plan.default_lane.clone()),
-                None => {
-                    let detail = format!("lane: `{}` is none of the policy's", cut(asked));
-                    Err(self.no(Reason::RequestInvalid, Some(detail)))
-                }
-            };
-        }
-        let own = self.who.lane().and_then(|lane| plan.lanes.get_key_value(lane)).map(|(name, _)| name);
-        Ok(own.or(roster.tenant.lane.as_ref()).unwrap_or(&plan.default_lane).clone())
     }
 
     /// The input as the method guesses it and as corrected by what was learned, and the largest output over all choices,
@@ -221,82 +211,60 @@ impl<S: Store> Draft<'_, S> {
         Ok((guess.expected, input, output))
     }
 
-    fn choice(
-        &self,
-        roster: &Arc<Roster>,
-        model: &Arc<str>,
-        lane: &Arc<str>,
-        step: Option<(u16, &DegradeStep, &Asked)>,
-    ) -> Result<Choice, Box<Refusal>> {
+    fn choice(&self, route: &Route, step: Option<(&DegradeStep, Lesser)>) -> Result<Choice, Box<Refusal>> {
+        let Route { roster, deal } = route;
         let request = self.request;
-        let (input_guess, input, output) =
-            self.size(roster, model, step.and_then(|(_, step, _)| step.max_output_tokens))?;
+        let cap = step.as_ref().and_then(|(step, _)| step.max_output_tokens);
+        let (input_guess, input, output) = self.size(roster, &deal.model, cap)?;
         let expected = learned(roster, request.choices, output);
+        let text_only = !has_media(request);
         let ask = |output| price::Ask {
             input: input.reserve,
             output,
             service_tier: request.service_tier.as_deref(),
-            text_only: !has_media(request),
+            text_only,
             web_searches: 0,
             audio_millis: 0,
         };
-        let Cost { worst: worst_cost, price, guess: price_is_guess } = self.cost(roster, &ask(output))?;
-        let plan = &self.wiring.plan;
-        let as_it_came = || Asked { model: model.clone(), max_output_tokens: request.max_output_tokens, worst_cost };
+        let Cost { worst: worst_cost, guess: guessed_price } = self.cost(roster, &ask(output))?;
         let tool_calls = if request.run_id.is_some() { request.new_tool_calls() } else { 0 };
+        // The cheaper figure is reckoned only where a limit holds money by the learned length.
+        let likely_cost = match roster.money_by_length {
+            true => self.cost(roster, &ask(expected))?.worst,
+            false => worst_cost,
+        };
+        let measures = |output, cost: Pico| {
+            let mut measures = [1; Meter::ALL.len()];
+            measures[Meter::ToolCalls as usize] = tool_calls;
+            measures[Meter::Streams as usize] = request.stream as u64;
+            measures[Meter::Input as usize] = input.reserve;
+            measures[Meter::Output as usize] = output;
+            measures[Meter::Total as usize] = input.reserve.saturating_add(output);
+            measures[Meter::Money as usize] = cost.to_usd().units();
+            measures
+        };
         let terms = Terms {
+            deal: deal.clone(),
             request_id: request.id.clone(),
-            principal: self.who.clone(),
-            model: model.clone(),
-            group: roster.group.clone(),
-            lane: lane.clone(),
             run_id: request.run_id.clone(),
             tool_calls,
             input,
             input_guess,
             output_ceiling: output,
             output_expected: expected,
-            asked: step.map_or_else(as_it_came, |(_, _, asked)| asked.clone()),
             worst_cost,
-            price,
-            price_is_guess,
+            max_output_tokens: request.max_output_tokens,
+            lesser: step.map(|(_, lesser)| Box::new(lesser)),
+            guessed_price,
             stream: request.stream,
-            text_only: !has_media(request),
+            text_only,
             choices: request.choices,
             service_tier: request.service_tier.clone(),
-            degraded: step.map(|(at, ..)| at),
-            ttl: plan.lease_ttl,
-            unresolved_ttl: plan.unresolved_ttl,
-            lineup: roster.lineup.clone(),
         };
-        // The cheaper figure is reckoned only where a limit holds money by the learned length.
-        let cheaper = |bound: &crate::account::Bound, hold| bound.meter == Meter::Money && hold != Hold::WorstCase;
-        let limits = roster.lineup.limits().iter().zip(&roster.terms);
-        let expected_cost = match limits.clone().any(|(bound, term)| cheaper(bound, term.hold)) {
-            true => self.cost(roster, &ask(expected))?.worst,
-            false => worst_cost,
-        };
-        let asks = limits.map(|(bound, term)| {
-            let amount = |output, cost: Pico| match bound.meter {
-                Meter::Requests | Meter::InFlight | Meter::Steps | Meter::RunTime => 1,
-                Meter::ToolCalls => tool_calls,
-                Meter::Streams => request.stream as u64,
-                Meter::Input => input.reserve,
-                Meter::Output => output,
-                Meter::Total => input.reserve.saturating_add(output),
-                Meter::Money => cost.to_usd().units(),
-            };
-            let (worst, likely) = (amount(output, worst_cost), amount(expected, expected_cost));
-            let (amount, near) = match term.hold {
-                Hold::WorstCase => (worst, worst),
-                Hold::P95 => (likely, likely),
-                Hold::Adaptive => (likely, worst),
-            };
-            Ask { amount, near, period: self.wiring.period(term, self.now), idle: false }
-        });
         Ok(Choice {
             terms,
-            asks: asks.collect(),
+            worst: measures(output, worst_cost),
+            likely: measures(expected, likely_cost),
             after: None,
             within_soft: SmallVec::new(),
             yields: Some(SmallVec::new()),
@@ -309,7 +277,7 @@ impl<S: Store> Draft<'_, S> {
         let whole = |price: &&Arc<price::Price>| {
             price.has(price::PriceClass::Input) && (!needs_output || price.has(price::PriceClass::Output))
         };
-        let own = |worst| Cost { worst, price: roster.price.clone(), guess: false };
+        let own = |worst| Cost { worst, guess: None };
         if let Some(price) = roster.price.as_ref().filter(whole) {
             return Ok(own(price.worst_case(ask)));
         }
@@ -321,51 +289,51 @@ impl<S: Store> Draft<'_, S> {
         // Where nothing has a price, there is none to guess either.
         let unknown = || self.no(Reason::PriceUnknown, Some(format!("model `{}`", cut(&self.request.model))));
         let guess = guess.ok_or_else(unknown)?;
-        Ok(Cost { worst: guess.worst_case(ask), price: Some(guess), guess: true })
+        Ok(Cost { worst: guess.worst_case(ask), guess: Some(guess) })
     }
 
     /// Adds the lesser forms: those that pressure calls for before the request as asked, in the policy's order, and those
     /// that a limit can call for after it. Gives the place of the request as asked.
-    fn degrade(&self, choices: &mut SmallVec<[Choice; 1]>, rosters: &mut SmallVec<[Arc<Roster>; 1]>) -> usize {
+    fn degrade(&self, choices: &mut Vec<Choice>, routes: &mut SmallVec<[Arc<Route>; 1]>) -> usize {
         let mut at_once = Vec::new();
         let mut after = Vec::new();
         for (at, step) in self.wiring.plan.degrade.iter().enumerate() {
-            if !self.is_for(step, &choices[0], &rosters[0]) {
+            if !self.is_for(step, &choices[0], &routes[0].roster) {
                 continue;
             }
             let by_pressure = step.is_by_pressure();
-            let calls = if by_pressure { SmallVec::new() } else { call_for(step, &mut choices[0], &rosters[0]) };
+            let calls = if by_pressure { SmallVec::new() } else { call_for(step, &mut choices[0], &routes[0].roster) };
             if !by_pressure && calls.is_empty() {
                 continue;
             }
-            let asked_in = rosters[0].model.as_ref().and_then(|model| model.pool.as_ref());
-            let Some((choice, roster)) = self.lesser(at as u16, step, &choices[0].terms, asked_in) else { continue };
+            let asked_in = routes[0].roster.model.as_ref().and_then(|model| model.pool.as_ref());
+            let Some((choice, route)) = self.lesser(at as u16, step, &choices[0].terms, asked_in) else { continue };
             match by_pressure {
-                true => at_once.push((choice, roster)),
-                false => after.push((calls, choice, roster)),
+                true => at_once.push((choice, route)),
+                false => after.push((calls, choice, route)),
             }
         }
         // A soft amount never refuses: where no lesser form fits, the request goes as asked.
         let soft = !choices[0].within_soft.is_empty();
-        let last = soft.then(|| (Choice { within_soft: SmallVec::new(), ..choices[0].clone() }, rosters[0].clone()));
+        let last = soft.then(|| (Choice { within_soft: SmallVec::new(), ..choices[0].clone() }, routes[0].clone()));
         let asked = at_once.len();
-        for (place, (choice, roster)) in at_once.into_iter().enumerate() {
+        for (place, (choice, route)) in at_once.into_iter().enumerate() {
             choices.insert(place, choice);
-            rosters.insert(place, roster);
+            routes.insert(place, route);
         }
         let after = after
             .into_iter()
-            .map(|(calls, choice, roster)| (Choice { after: Some((asked as u16, calls)), ..choice }, roster));
-        for (choice, roster) in after.chain(last) {
+            .map(|(calls, choice, route)| (Choice { after: Some((asked as u16, calls)), ..choice }, route));
+        for (choice, route) in after.chain(last) {
             choices.push(choice);
-            rosters.push(roster);
+            routes.push(route);
         }
         asked
     }
 
     /// Whether a step is for this request, and its pool as full as the step says.
     fn is_for(&self, step: &DegradeStep, asked: &Choice, roster: &Roster) -> bool {
-        let priority = || roster.tenant.priority.or_else(|| Priority::of(&asked.terms.lane)).unwrap_or_default();
+        let priority = || roster.tenant.priority.or_else(|| Priority::of(&asked.terms.deal.lane)).unwrap_or_default();
         let pressure = || self.wiring.pools.percent(roster.model.as_ref()?.pool.as_ref()?);
         step.when_model.as_ref().is_none_or(|model| *model == self.request.model)
             && step.when_priority.is_none_or(|wanted| wanted == priority())
@@ -380,22 +348,24 @@ impl<S: Store> Draft<'_, S> {
         step: &DegradeStep,
         asked: &Terms,
         asked_in: Option<&Arc<str>>,
-    ) -> Option<(Choice, Arc<Roster>)> {
+    ) -> Option<(Choice, Arc<Route>)> {
         let model = step.model.as_ref().unwrap_or(&self.request.model);
-        let lane = step.lane.as_ref().unwrap_or(&asked.lane);
-        let same = *model == asked.model && *lane == asked.lane;
+        let lane = step.lane.as_ref().unwrap_or(&asked.deal.lane);
+        let same = *model == asked.deal.model && *lane == asked.deal.lane;
         if same && step.disable_tools.is_empty() && step.max_output_tokens.is_none() {
             return None;
         }
-        let roster = self.roster(model).ok()?;
+        let route = self.route(model, Some(lane)).ok()?;
         // A lesser form that would go to another pool, and find that full, is none.
         let pool = |name: Option<&Arc<str>>| self.wiring.pools.get(name);
-        let (own, other) = (pool(asked_in), pool(roster.model.as_ref().and_then(|model| model.pool.as_ref())));
+        let to = route.roster.model.as_ref().and_then(|model| model.pool.as_ref());
+        let (own, other) = (pool(asked_in), pool(to));
         if !Arc::ptr_eq(own, other) && other.is_full() {
             return None;
         }
-        let choice = self.choice(&roster, model, lane, Some((at, step, &asked.asked))).ok()?;
-        Some((Choice { yields: None, ..choice }, roster))
+        let lesser = Lesser { step: at, model: asked.deal.model.clone(), worst_cost: asked.worst_cost };
+        let choice = self.choice(&route, Some((step, lesser))).ok()?;
+        Some((Choice { yields: None, ..choice }, route))
     }
 }
 

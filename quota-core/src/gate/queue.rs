@@ -13,7 +13,7 @@ use super::lease::Lease;
 use super::pools::Pool;
 use super::prepare::Prepared;
 use super::verdict::Question;
-use super::wiring::Roster;
+use super::wiring::{Roster, Wiring};
 use super::{Gate, Shared, view};
 use crate::principal::Principal;
 use crate::reason::Reason;
@@ -61,8 +61,8 @@ pub(super) struct Ready<'a> {
 
 impl<'a> Ready<'a> {
     pub(super) fn of(prepared: Prepared, request: &'a Request) -> Ready<'a> {
-        let Prepared { reservation, rosters, asked, plan } = prepared;
-        let question = Question::of(&reservation, rosters, asked, plan, request);
+        let Prepared { reservation, routes, asked, plan } = prepared;
+        let question = Question::of(&reservation, routes, asked, plan, request);
         Ready { reservation, question }
     }
 }
@@ -164,7 +164,7 @@ impl Queued {
 impl<S: Store> Shared<S> {
     /// Lines up a request that can't go at once: with its limits looked at first, so that it does not wait for nothing.
     pub(super) fn line_up<'a>(&'a self, ready: Ready<'a>, now: Now) -> S::Answer<'a, LinedUp<'a>> {
-        let lineup = view::joined(ready.reservation.choices.iter().map(|choice| &choice.terms.lineup));
+        let lineup = view::joined(ready.reservation.choices.iter().map(|choice| &choice.terms.deal.lineup));
         self.store.read(lineup, move |words| {
             let Ready { reservation, question } = ready;
             let pool = self.pool_of(&question);
@@ -212,27 +212,30 @@ impl<S: Store> Shared<S> {
     }
 
     /// A turn where none has to be waited for.
-    pub(super) fn entrance(&self, question: &Question<'_>, now: Now) -> Entrance {
-        self.wired(|wiring| {
-            let pool = wiring.pools.get(pool_named(question.roster(question.asked)));
-            // Behind others of its tenant that wait for its limits it does not go first: the queue knows whether there are.
-            if pool.scheduler.may_hold(&question.roster(question.asked).tenant.name) {
-                return Entrance::Closed;
-            }
-            match pool.is_gated() {
-                true => match pool.scheduler.enter(question.arrival(), now.mono) {
-                    Some(turn) => Entrance::Open(Some(turn)),
-                    None => Entrance::Closed,
-                },
-                false => Entrance::Open(None),
-            }
-        })
+    pub(super) fn entrance(&self, wiring: &Wiring, question: &Question<'_>, now: Now) -> Entrance {
+        let pool = wiring.pools.get(pool_named(question.roster(question.asked)));
+        // Behind others of its tenant that wait for its limits it does not go first: the queue knows whether there are.
+        if pool.scheduler.may_hold(&question.roster(question.asked).tenant.name) {
+            return Entrance::Closed;
+        }
+        match pool.is_gated() {
+            true => match pool.scheduler.enter(question.arrival(), now.mono) {
+                Some(turn) => Entrance::Open(Some(turn)),
+                None => Entrance::Closed,
+            },
+            false => Entrance::Open(None),
+        }
     }
 
     /// The turn that a lease keeps: the one that was waited for, if it is for the pool that the request runs in. In another
     /// one, where a lesser form or a reload has brought it, it is counted in any case.
     pub(super) fn turn_for(&self, question: &Question<'_>, choice: usize, seat: Seat) -> Option<Turn> {
         let now = seat.now;
+        let model = question.roster(choice).model.as_ref();
+        if !seat.is_taken() && model.is_none_or(|model| model.pool.is_none()) {
+            // Only a pool with a name is gated.
+            return None;
+        }
         let pool = self.wired(|wiring| {
             let pool = wiring.pools.get(pool_named(question.roster(choice)));
             // Most requests have no turn and need none.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::tally::{Counter, Tally};
 use super::{Gate, PoolFigures};
 use crate::reason::Reason;
 use crate::store::Store;
+use crate::tally::{Counter, Tally};
 use crate::units::Meter;
 
 /// Everything that a gate has counted.

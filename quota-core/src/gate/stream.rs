@@ -36,7 +36,7 @@ impl<S: Store> Lease<S> {
     pub fn stream(self, dialect: Dialect) -> StreamMeter<S> {
         let covered = self.least_covered();
         // A lease that lives shortly still has two heartbeats to miss.
-        let beat = SECOND.min(self.claim().terms.ttl / 3);
+        let beat = SECOND.min(self.claim().terms.deal.ttl / 3);
         StreamMeter { lease: self, reader: Some(StreamReader::new(dialect)), covered, beat, renew_at: 0, tell_at: 1 }
     }
 }
@@ -267,7 +267,7 @@ mod tests {
         meter.feed(chunk(40).as_bytes(), |_| {});
         drop(meter);
         let open = gate.unresolved(10);
-        let State::Unresolved(unresolved) = &open[0].state else { panic!("resolved") };
+        let State::Unresolved(unresolved) = open[0].state() else { panic!("resolved") };
         assert!(unresolved.seen.as_ref().is_some_and(|seen| seen.output_total() >= 40));
         assert_eq!(gate.explain("r").len(), 2, "once");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::decision::{Degradation, Queued};
-use super::wiring::{Roster, Wiring};
+use super::wiring::{Roster, Route, Wiring};
 use crate::account::Lineup;
 use crate::lease::{Receipt, Record, Terms};
 use crate::policy::plan::{OnExceed, Plan, Window};
@@ -18,8 +18,9 @@ use crate::refusal::{Fits, Refusal, Shortage, Wait};
 use crate::request::Request;
 use crate::scheduler::{Arrival, Place};
 use crate::store::{Lack, Lacks, Reservation, Reserved};
+use crate::tally::Tally;
 use crate::time::Unit;
-use crate::units::{Amounts, Meter};
+use crate::units::{Amounts, Meter, Usd};
 use crate::work::Tokens;
 
 /// The output that a choice is expected to have, before any has been seen, in tokens.
@@ -28,16 +29,15 @@ const EXPECTED_OUTPUT: u64 = 512;
 /// A request whose reservation is under way, and what is needed to read the answer.
 pub(super) struct Question<'a> {
     pub(super) request: &'a Request,
-    /// The roster of each choice.
-    rosters: SmallVec<[Arc<Roster>; 1]>,
+    /// The route of each choice.
+    routes: SmallVec<[Arc<Route>; 1]>,
     /// The place of the request as asked among the choices; lesser forms that pressure calls for come before it.
     pub(super) asked: usize,
-    /// Of the terms as asked: the input reserved and expected, the largest output, the lane, a guessed price. Not the terms
+    /// Of the terms as asked: the input reserved and expected, the largest output, a guessed price. Not the terms
     /// themselves, whose reference counts all requests of a principal and model share.
     input: u64,
     input_expected: u64,
     output_ceiling: u64,
-    lane: Arc<str>,
     guessed: Option<Arc<price::Price>>,
     /// The plan whose steps the later choices are, where there are any; a reload meanwhile does not change them.
     plan: Option<Arc<Plan>>,
@@ -46,16 +46,15 @@ pub(super) struct Question<'a> {
 impl<'a> Question<'a> {
     pub(super) fn of(
         reservation: &Reservation,
-        rosters: SmallVec<[Arc<Roster>; 1]>,
+        routes: SmallVec<[Arc<Route>; 1]>,
         asked: usize,
         plan: Option<Arc<Plan>>,
         request: &'a Request,
     ) -> Question<'a> {
         let terms = &reservation.choices[asked].terms;
-        let (input, output_ceiling, lane) = (terms.input.reserve, terms.output_ceiling, terms.lane.clone());
-        let input_expected = terms.input.expected;
-        let guessed = terms.price.clone().filter(|_| terms.price_is_guess);
-        Question { request, rosters, asked, plan, input, input_expected, output_ceiling, lane, guessed }
+        let (input, output_ceiling) = (terms.input.reserve, terms.output_ceiling);
+        let (input_expected, guessed) = (terms.input.expected, terms.guessed_price.clone());
+        Question { request, routes, asked, plan, input, input_expected, output_ceiling, guessed }
     }
 
     /// The input that would be reserved as asked, in tokens.
@@ -64,7 +63,11 @@ impl<'a> Question<'a> {
     }
 
     pub(super) fn roster(&self, choice: usize) -> &Roster {
-        &self.rosters[choice]
+        &self.routes[choice].roster
+    }
+
+    pub(super) fn route(&self, choice: usize) -> &Route {
+        &self.routes[choice]
     }
 
     /// What the scheduler needs to know of the request as asked.
@@ -78,13 +81,18 @@ impl<'a> Question<'a> {
             weight: roster.tenant.weight,
             reports_progress: self.request.stream,
             max_queued: roster.tenant.max_queue,
-            ..Arrival::new(roster.tenant.name.clone(), self.lane.clone(), tokens)
+            ..Arrival::new(roster.tenant.name.clone(), self.lane().clone(), tokens)
         }
     }
 
     /// The lane that was asked for.
     pub(super) fn lane(&self) -> &Arc<str> {
-        &self.lane
+        &self.route(self.asked).deal.lane
+    }
+
+    /// Where requests as asked are counted: with the tenant and model, and with the lane.
+    pub(super) fn tallies(&self) -> &[Arc<Tally>; 2] {
+        &self.route(self.asked).deal.tallies
     }
 
     /// A refusal of this request that is not about a limit.
@@ -131,43 +139,31 @@ impl<'a> Question<'a> {
         if lacks.iter().any(|lack| roster.terms[lack.limit as usize].shared) {
             return None;
         }
-        let input = self.input;
-        let fits = |output: u64| {
-            lacks.iter().filter(|lack| !lack.soft).all(|lack| {
-                let bound = &roster.lineup.limits()[lack.limit as usize];
-                let room = bound.rule.hard().saturating_sub(lack.used);
-                match bound.meter {
-                    Meter::Output => output <= room,
-                    Meter::Total => input.saturating_add(output) <= room,
-                    Meter::Money => self.guessed.as_ref().or(roster.price.as_ref()).is_some_and(|price| {
-                        let ask = price::Ask {
-                            input,
-                            output,
-                            service_tier: self.request.service_tier.as_deref(),
-                            text_only: !super::prepare::has_media(self.request),
-                            ..Default::default()
-                        };
-                        price.worst_case(&ask).to_usd().units() <= room
-                    }),
-                    _ => false,
+        let mut largest = self.output_ceiling.max(1);
+        for lack in lacks.iter().filter(|lack| !lack.soft) {
+            let bound = &roster.lineup.limits()[lack.limit as usize];
+            let room = bound.rule.hard().saturating_sub(lack.used);
+            largest = largest.min(match bound.meter {
+                Meter::Output => room,
+                Meter::Total => room.checked_sub(self.input)?,
+                Meter::Money => {
+                    let ask = price::Ask {
+                        input: self.input,
+                        service_tier: self.request.service_tier.as_deref(),
+                        text_only: !super::prepare::has_media(self.request),
+                        ..Default::default()
+                    };
+                    self.guessed.as_ref().or(roster.price.as_ref())?.largest_output(&ask, Usd::from_units(room))?
                 }
-            })
-        };
-        if !fits(1) {
-            return None;
+                _ => return None,
+            });
         }
-        // More output never costs less, so the largest is found by halving.
-        let (mut low, mut high) = (1, self.output_ceiling.max(1));
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            if fits(middle) { low = middle } else { high = middle - 1 }
-        }
-        Some(low)
+        (largest > 0).then_some(largest)
     }
 
     /// The degradation of terms that a later choice was admitted on; `None` if it was admitted as asked.
     pub(super) fn degradation(&self, terms: &Terms, lacks: &[Lacks]) -> Option<Degradation> {
-        let step = terms.degraded?;
+        let step = terms.degraded()?;
         let plan = self.plan.as_ref()?.degrade.get(step as usize)?;
         let roster = self.roster(self.asked);
         let (reason, limit) = if plan.is_by_pressure() {
@@ -188,10 +184,10 @@ impl<'a> Question<'a> {
             step,
             reason,
             limit,
-            model: terms.model.clone(),
+            model: terms.deal.model.clone(),
             max_output_tokens: terms.output_ceiling,
             disable_tools: plan.disable_tools.clone(),
-            lane: terms.lane.clone(),
+            lane: terms.deal.lane.clone(),
         })
     }
 
@@ -203,9 +199,9 @@ impl<'a> Question<'a> {
         place: Option<Place>,
         refusal: Box<Refusal>,
     ) -> Queued {
-        let max_wait = wiring.plan.lanes.get(&self.lane).map_or(0, |lane| lane.max_wait_ms);
+        let max_wait = wiring.plan.lanes.get(self.lane()).map_or(0, |lane| lane.max_wait_ms);
         let max_wait = Duration::from_millis(max_wait);
-        Queued { lane: self.lane.clone(), max_wait, refusal, pool: pool.clone(), place }
+        Queued { lane: self.lane().clone(), max_wait, refusal, pool: pool.clone(), place }
     }
 
     /// Whether every limit that had no room says that its requests wait, and will have room some time.
@@ -270,7 +266,7 @@ pub(super) fn worst(shortages: &[Shortage], lineup: &Lineup, lacks: &[Lack]) -> 
 pub(super) fn overshoot(record: &Record) -> Amounts {
     let terms = &record.claim.terms;
     let mut most = Amounts::default();
-    for (at, bound) in terms.lineup.limits().iter().enumerate() {
+    for (at, bound) in terms.deal.lineup.limits().iter().enumerate() {
         let worst = match bound.meter {
             Meter::Output => terms.output_ceiling,
             Meter::Total => terms.input.reserve.saturating_add(terms.output_ceiling),

@@ -29,7 +29,7 @@ pub(super) fn joined<'a>(lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<
 /// The word of each choice's limits, out of the words of their joined lineup.
 pub(super) fn words_of<'a>(choices: &'a [Choice], words: &'a [u64]) -> impl Fn(usize, u16) -> u64 + 'a {
     move |choice, limit| {
-        let before: usize = choices[..choice].iter().map(|c| c.terms.lineup.limits().len()).sum();
+        let before: usize = choices[..choice].iter().map(|c| c.terms.deal.lineup.limits().len()).sum();
         words.get(before + limit as usize).copied().unwrap_or(0)
     }
 }
@@ -40,9 +40,9 @@ pub(super) fn preview<'a, S: Store>(
     request: &'a Request,
     now: Now,
 ) -> S::Answer<'a, Decision<Offer>> {
-    let Prepared { reservation, rosters, asked, plan } = prepared;
-    let lineup = joined(reservation.choices.iter().map(|choice| &choice.terms.lineup));
-    let question = Question::of(&reservation, rosters, asked, plan, request);
+    let Prepared { reservation, routes, asked, plan } = prepared;
+    let lineup = joined(reservation.choices.iter().map(|choice| &choice.terms.deal.lineup));
+    let question = Question::of(&reservation, routes, asked, plan, request);
     shared.store.read(lineup, move |words| {
         let Some(words) = words else { return Decision::Reject(question.unreserved(&Reserved::Unavailable)) };
         let choices = &reservation.choices;
@@ -50,8 +50,8 @@ pub(super) fn preview<'a, S: Store>(
             Ok((at, lacks)) => {
                 let terms = &choices[at].terms;
                 let offer = Offer {
-                    model: terms.model.clone(),
-                    lane: terms.lane.clone(),
+                    model: terms.deal.model.clone(),
+                    lane: terms.deal.lane.clone(),
                     input_tokens: terms.input.reserve,
                     max_output_tokens: terms.output_ceiling,
                     worst_cost: terms.worst_cost,
@@ -102,13 +102,13 @@ pub(super) fn hint<'a, S: Store>(
     if choices.is_empty() {
         return S::ready(refusal);
     }
-    let lineup = joined(choices.iter().map(|choice| &choice.terms.lineup));
+    let lineup = joined(choices.iter().map(|choice| &choice.terms.deal.lineup));
     shared.store.read(lineup, move |words| {
         let Some(words) = words else { return refusal };
         let word = words_of(&choices, &words);
         for (at, choice) in choices.iter().enumerate() {
             if select(std::slice::from_ref(choice), |_, limit| word(at, limit), now).is_ok() {
-                refusal.fits.models.push(choice.terms.model.clone());
+                refusal.fits.models.push(choice.terms.deal.model.clone());
             }
         }
         refusal
@@ -147,8 +147,7 @@ impl<S: Store> Gate<S> {
                 if !fresh || term.shared && !operator {
                     continue;
                 }
-                let at = At { now, period: shared.wired(|wiring| wiring.period(term, now)) };
-                balances.push(balance(bound, term.window, word, &at));
+                balances.push(balance(bound, term.window, word, &bound.at(now)));
             }
             balances
         })

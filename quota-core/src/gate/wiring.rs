@@ -12,8 +12,8 @@ use equivalent::Equivalent;
 
 use super::Shared;
 use super::pools::{Asked, Pools};
-use super::tally::Tally;
 use crate::account::{Bound, Column, Lineup};
+use crate::lease::Deal;
 use crate::meter::{Budget, Gauge, Rate, Rule, Span};
 use crate::policy::plan::{
     AgentRuns, Ceilings, Hold, Limit, Mode, ModelPlan, OnExceed, Plan, TenantModel, TenantPlan, Window,
@@ -22,8 +22,9 @@ use crate::policy::price::Price;
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::store::{AccountsFull, Store};
-use crate::sync::ArcCell;
-use crate::time::{Calendar, Now, Period, SECOND};
+use crate::sync::{AtomicU32, Ordering};
+use crate::tally::Tally;
+use crate::time::{Now, Period, SECOND};
 use crate::units::Meter;
 
 /// The name of a model's group where the policy does not name the model.
@@ -31,6 +32,9 @@ pub(super) const ANY_MODEL: &str = "*";
 
 /// Rosters remembered before the oldest revision of them all is forgotten at once.
 const MAX_ROSTERS: usize = 1 << 16;
+
+/// Routes remembered before all are forgotten at once.
+const MAX_ROUTES: usize = 1 << 17;
 
 /// What is counted, for all plans alike.
 #[derive(Default)]
@@ -48,9 +52,9 @@ impl Tallies {
         self.models.pin().get_or_insert_with((tenant.clone(), group.clone()), Arc::default).clone()
     }
 
-    /// Counts in a lane's tally. Lanes are the policy's, so there are few.
-    pub(super) fn in_lane(&self, lane: &Arc<str>, count: impl FnOnce(&Tally)) {
-        count(self.by_lane.pin().get_or_insert_with(lane.clone(), Arc::default));
+    /// A lane's tally. Lanes are the policy's, so there are few.
+    pub(super) fn lane(&self, lane: &Arc<str>) -> Arc<Tally> {
+        self.by_lane.pin().get_or_insert_with(lane.clone(), Arc::default).clone()
     }
 
     /// The tally of a lease's tenant and model, if there is one.
@@ -70,14 +74,12 @@ impl Equivalent<(Arc<str>, Arc<str>)> for PairRef<'_> {
 }
 
 /// What the gate knows of one limit beside its account.
+#[derive(Clone)]
 pub(super) struct Term {
-    pub(super) hold: Hold,
     pub(super) on_exceed: OnExceed,
     pub(super) soft: bool,
     /// Percentage of the hard amount whose crossing is told.
     pub(super) alert_percent: Option<u8>,
-    /// For a budget; shared by the limits of the same calendar.
-    calendar: Option<Arc<Dated>>,
     /// Whether the scope is wider than the tenant.
     pub(super) shared: bool,
     /// Window in nanoseconds where it has a fixed length.
@@ -91,6 +93,8 @@ pub(super) struct Roster {
     pub(super) model: Option<Arc<ModelPlan>>,
     pub(super) group: Arc<str>,
     pub(super) price: Option<Arc<Price>>,
+    /// Whether the policy names the key, or one above it, with limits.
+    key_is_limited: bool,
     /// Ceilings of one choice: the model's own.
     pub(super) model_ceilings: Ceilings,
     /// Ceilings of a request: the tenant's, and the tenant's for this model.
@@ -99,11 +103,24 @@ pub(super) struct Roster {
     /// In the order of the lineup.
     pub(super) terms: Box<[Term]>,
     pub(super) has_money: bool,
+    /// Whether a limit holds money by the learned length of the output.
+    pub(super) money_by_length: bool,
     /// Whether a limit has a soft amount or a percentage to tell of.
     pub(super) alerts: bool,
     pub(super) tally: Arc<Tally>,
     /// Wall times between which no override starts or ends: outside, the roster has to be made anew.
     holds: Range<u64>,
+    /// Wall times between which the periods of its limits are those of the lineup.
+    periods: Range<u64>,
+    /// 1 once one of its accounts was found to have been dropped at rest, and bound anew elsewhere: it has to be made
+    /// again. Set by whoever finds that, read by all.
+    moved: AtomicU32,
+}
+
+/// The way of one principal's requests for one model in one lane.
+pub(super) struct Route {
+    pub(super) deal: Arc<Deal>,
+    pub(super) roster: Arc<Roster>,
 }
 
 /// Why there is no roster.
@@ -113,6 +130,19 @@ pub(super) enum NoRoster {
     AccountsFull,
     /// The key, or one of its parents, no longer stands.
     Key(Reason),
+}
+
+/// Why there is no route.
+pub(super) enum NoRoute {
+    Roster(NoRoster),
+    /// The lane that is asked for is none of the policy's.
+    Lane,
+}
+
+impl From<NoRoster> for NoRoute {
+    fn from(why: NoRoster) -> NoRoute {
+        NoRoute::Roster(why)
+    }
 }
 
 impl From<AccountsFull> for NoRoster {
@@ -162,15 +192,49 @@ impl Equivalent<Key> for KeyRef<'_> {
     }
 }
 
-/// A calendar with the period that it last gave.
-pub(super) struct Dated {
-    calendar: Arc<Calendar>,
-    period: ArcCell<Period>,
+struct RouteKey {
+    who: Principal,
+    model: Arc<str>,
+    lane: Option<Arc<str>>,
 }
 
-impl Dated {
-    fn new(calendar: &Arc<Calendar>) -> Dated {
-        Dated { calendar: calendar.clone(), period: ArcCell::empty() }
+struct RouteRef<'a> {
+    who: &'a Principal,
+    model: &'a str,
+    lane: Option<&'a str>,
+}
+
+impl Hash for RouteRef<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.who.quick_hash().hash(state);
+        self.model.hash(state);
+        self.lane.hash(state);
+    }
+}
+
+impl RouteKey {
+    fn by_ref(&self) -> RouteRef<'_> {
+        RouteRef { who: &self.who, model: &self.model, lane: self.lane.as_deref() }
+    }
+}
+
+impl Hash for RouteKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.by_ref().hash(state);
+    }
+}
+
+impl PartialEq for RouteKey {
+    fn eq(&self, other: &RouteKey) -> bool {
+        self.by_ref().equivalent(other)
+    }
+}
+
+impl Eq for RouteKey {}
+
+impl Equivalent<RouteKey> for RouteRef<'_> {
+    fn equivalent(&self, key: &RouteKey) -> bool {
+        *self.who == key.who && *self.model == *key.model && self.lane == key.lane.as_deref()
     }
 }
 
@@ -180,7 +244,8 @@ pub(super) struct Wiring {
     pub(super) digest: Arc<str>,
     pub(super) pools: Pools,
     rosters: papaya::HashMap<Key, Arc<Roster>, ahash::RandomState>,
-    calendars: Vec<Arc<Dated>>,
+    /// Of principals and the models that the policy names.
+    routes: papaya::HashMap<RouteKey, Arc<Route>, ahash::RandomState>,
 }
 
 impl Wiring {
@@ -190,17 +255,92 @@ impl Wiring {
         backends: &HashMap<Arc<str>, Asked>,
         before: Option<&Wiring>,
     ) -> Wiring {
-        let mut calendars: Vec<Arc<Dated>> = Vec::new();
-        for calendar in every_limit(&plan).filter_map(|limit| match &limit.window {
-            Window::Fixed(calendar) => Some(calendar),
-            Window::Rolling { .. } | Window::Held | Window::Run => None,
-        }) {
-            if !calendars.iter().any(|dated| dated.calendar == *calendar) {
-                calendars.push(Arc::new(Dated::new(calendar)));
-            }
-        }
         let pools = Pools::of(&plan, backends, before.map(|before| &before.pools));
-        Wiring { plan, digest, pools, rosters: papaya::HashMap::default(), calendars }
+        Wiring { plan, digest, pools, rosters: papaya::HashMap::default(), routes: papaya::HashMap::default() }
+    }
+
+    /// The way of a principal's requests for a model, in the lane that is asked for or in its own; remembered from the
+    /// first time on.
+    pub(super) fn route<S: Store>(
+        &self,
+        shared: &Shared<S>,
+        who: &Principal,
+        model: &Arc<str>,
+        lane: Option<&Arc<str>>,
+        run: Option<&str>,
+        now: Now,
+    ) -> Result<Arc<Route>, NoRoute> {
+        let lane_asked = lane.map(|lane| &**lane);
+        let key = RouteRef { who, model, lane: lane_asked };
+        let routes = self.routes.pin();
+        if run.is_none()
+            && let Some(route) = routes.get(&key).filter(|route| route.roster.is_of(now.wall))
+            && self.stands(shared, who, model, &route.roster, now)?
+        {
+            return Ok(route.clone());
+        }
+        let roster = self.roster(shared, who, model, run, now)?;
+        let lane = self.lane(who, &roster, lane)?;
+        let tallies = [roster.tally.clone(), shared.tallies.lane(&lane)];
+        let deal = Arc::new(Deal {
+            principal: who.clone(),
+            model: model.clone(),
+            group: roster.group.clone(),
+            lane,
+            price: roster.price.clone(),
+            ttl: self.plan.lease_ttl,
+            unresolved_ttl: self.plan.unresolved_ttl,
+            lineup: roster.lineup.clone(),
+            tallies,
+        });
+        let route = Arc::new(Route { deal, roster });
+        // Names that the policy does not have are the callers' to make up: they are not remembered.
+        if run.is_none() && *route.roster.group != *ANY_MODEL {
+            if routes.len() >= MAX_ROUTES {
+                routes.clear();
+            }
+            let key = RouteKey { who: who.clone(), model: model.clone(), lane: lane_asked.map(Arc::from) };
+            routes.insert(key, route.clone());
+        }
+        Ok(route)
+    }
+
+    /// Whether a remembered roster is still that of a key: what was done to keys at run time counts at once.
+    fn stands<S: Store>(
+        &self,
+        shared: &Shared<S>,
+        who: &Principal,
+        model: &str,
+        roster: &Roster,
+        now: Now,
+    ) -> Result<bool, NoRoster> {
+        let Some(key) = who.key() else { return Ok(true) };
+        Ok(shared.keyring.limited(&roster.tenant, key, model, now)?.is_some() == roster.key_is_limited)
+    }
+
+    /// The lane that is asked for, the principal's, its tenant's, or the policy's first.
+    fn lane(&self, who: &Principal, roster: &Roster, asked: Option<&Arc<str>>) -> Result<Arc<str>, NoRoute> {
+        let plan = &self.plan;
+        if let Some(asked) = asked {
+            return match plan.lanes.get_key_value(asked) {
+                Some((name, _)) => Ok(name.clone()),
+                None if plan.lanes.is_empty() && *asked == plan.default_lane => Ok(plan.default_lane.clone()),
+                None => Err(NoRoute::Lane),
+            };
+        }
+        let own = who.lane().and_then(|lane| plan.lanes.get_key_value(lane)).map(|(name, _)| name);
+        Ok(own.or(roster.tenant.lane.as_ref()).unwrap_or(&plan.default_lane).clone())
+    }
+
+    /// Forgets a route whose accounts were found to have moved.
+    pub(super) fn forget_route(&self, route: &Route) {
+        let Route { deal, roster } = route;
+        let lane = |lane| RouteRef { who: &deal.principal, model: &deal.model, lane };
+        let routes = self.routes.pin();
+        routes.remove(&lane(None));
+        routes.remove(&lane(Some(&*deal.lane)));
+        // ORDERING: relaxed; who still goes there finds the accounts gone and binds them anew for itself.
+        roster.moved.store(1, Ordering::Relaxed);
     }
 
     /// What applies to a principal, a model and a run; remembered from the first time on.
@@ -235,10 +375,12 @@ impl Wiring {
             run: run.filter(|_| tenant.agent_runs != AgentRuns::default()),
         };
         let rosters = self.rosters.pin();
-        if let Some(roster) = rosters.get(&key).filter(|roster| roster.holds.contains(&now.wall)) {
-            return Ok(roster.clone());
-        }
-        let roster = Arc::new(self.make(shared, tenant, group.clone(), allowed, &key, now)?);
+        let known = rosters.get(&key).filter(|roster| roster.holds.contains(&now.wall) && !roster.has_moved());
+        let roster = match known {
+            Some(roster) if roster.periods.contains(&now.wall) => return Ok(roster.clone()),
+            Some(roster) => Arc::new(roster.in_period_of(now)),
+            None => Arc::new(self.make(shared, tenant, group.clone(), allowed, &key, now)?),
+        };
         if rosters.len() >= MAX_ROSTERS {
             rosters.clear();
         }
@@ -268,7 +410,7 @@ impl Wiring {
         let model = plan.models.get(&group).cloned();
         let upstream = model.as_ref().and_then(|m| plan.models.get(m.upstream.as_ref()?)).cloned();
         let name = &*part(&tenant.name);
-        let mut build = Build { wiring: self, store, now, bounds: Vec::new(), terms: Vec::new(), holds: 0..u64::MAX };
+        let mut build = Build { store, now, bounds: Vec::new(), terms: Vec::new(), holds: 0..u64::MAX };
         // The order of scopes, widest first, is the order in which every reservation takes them.
         build.scope("global".into(), &plan.global, Scope::Shared)?;
         for of in [&upstream, &model].into_iter().flatten() {
@@ -299,7 +441,11 @@ impl Wiring {
         let source = upstream.as_ref().or(model.as_ref());
         let price = model.as_ref().and_then(|m| m.price.clone()).or_else(|| source.and_then(|m| m.price.clone()));
         Ok(Roster {
+            moved: AtomicU32::new(0),
+            periods: periods(&bounds),
+            key_is_limited: key.key.is_some(),
             alerts: terms.iter().any(|term| term.soft || term.alert_percent.is_some()),
+            money_by_length: bounds.iter().any(|bound| bound.meter == Meter::Money && bound.hold != Hold::WorstCase),
             has_money: bounds.iter().any(|bound| bound.meter == Meter::Money),
             price,
             model_ceilings: merge(model.as_ref().map(|m| m.ceilings), upstream.as_ref().map(|m| m.ceilings)),
@@ -316,27 +462,59 @@ impl Wiring {
 
     /// Forgets what is remembered of principals and models.
     pub(super) fn forget(&self) {
+        self.routes.pin().clear();
         self.rosters.pin().clear();
-    }
-
-    /// The present period of each limit's calendar.
-    pub(super) fn period(&self, term: &Term, now: Now) -> Period {
-        let Some(dated) = &term.calendar else { return Period::default() };
-        let known = dated.period.with(|period| period.map(|period| **period));
-        match known.filter(|period| (period.start..period.end).contains(&now.wall)) {
-            Some(period) => period,
-            None => {
-                let period = dated.calendar.period(now.wall);
-                dated.period.store(Some(Arc::new(period)));
-                period
-            }
-        }
     }
 
     /// The price of the plan at which an ask is dearest, for models whose price is unknown; `None` in a plan without prices.
     pub(super) fn dearest(&self, ask: &crate::policy::price::Ask<'_>) -> Option<Arc<Price>> {
         let prices = self.plan.models.values().filter_map(|model| model.price.as_ref());
         prices.max_by_key(|price| price.worst_case(ask)).cloned()
+    }
+}
+
+/// The wall times in which all of these limits' periods last.
+fn periods(bounds: &[Bound]) -> Range<u64> {
+    let dated = bounds.iter().filter(|bound| matches!(bound.column.window, Window::Fixed(_)));
+    dated.fold(0..u64::MAX, |all, Bound { period, .. }| all.start.max(period.start)..all.end.min(period.end))
+}
+
+impl Roster {
+    fn has_moved(&self) -> bool {
+        // ORDERING: relaxed, see `forget_route`.
+        self.moved.load(Ordering::Relaxed) != 0
+    }
+
+    fn is_of(&self, wall: u64) -> bool {
+        !self.has_moved() && self.holds.contains(&wall) && self.periods.contains(&wall)
+    }
+
+    /// The same in the periods of another moment. The accounts are known, so the store is not asked.
+    fn in_period_of(&self, now: Now) -> Roster {
+        let mut bounds = self.lineup.limits().to_vec();
+        for bound in &mut bounds {
+            if let Window::Fixed(calendar) = &bound.column.window {
+                bound.period = calendar.period(now.wall);
+            }
+        }
+        Roster {
+            periods: periods(&bounds),
+            lineup: Arc::new(Lineup::new(bounds)),
+            tenant: self.tenant.clone(),
+            model: self.model.clone(),
+            group: self.group.clone(),
+            price: self.price.clone(),
+            key_is_limited: self.key_is_limited,
+            model_ceilings: self.model_ceilings,
+            ceilings: self.ceilings,
+            terms: self.terms.clone(),
+            has_money: self.has_money,
+            money_by_length: self.money_by_length,
+            alerts: self.alerts,
+            tally: self.tally.clone(),
+            holds: self.holds.clone(),
+            moved: AtomicU32::new(0),
+        }
     }
 }
 
@@ -355,18 +533,6 @@ fn merge(a: Option<Ceilings>, b: Option<Ceilings>) -> Ceilings {
     Ceilings { context: min(a.context, b.context), input: min(a.input, b.input), output: min(a.output, b.output) }
 }
 
-/// Every limit of a plan, in no particular order.
-fn every_limit(plan: &Plan) -> impl Iterator<Item = &Limit> {
-    let tenants = plan.tenants.values().flat_map(|tenant| {
-        let models = tenant.models.values().chain(&tenant.any_model).flat_map(|model| &model.limits);
-        let keys = tenant.keys.values().flat_map(|key| &key.limits);
-        let named = tenant.apps.values().flatten().chain(keys);
-        tenant.limits.iter().chain(&tenant.users).chain(models).chain(named)
-    });
-    let centers = plan.cost_centers.values().flatten();
-    plan.global.iter().chain(plan.models.values().flat_map(|model| &model.limits)).chain(centers).chain(tenants)
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
     /// Wider than the tenant.
@@ -377,7 +543,6 @@ enum Scope {
 }
 
 struct Build<'a, S> {
-    wiring: &'a Wiring,
     store: &'a S,
     now: Now,
     bounds: Vec<Bound>,
@@ -408,6 +573,11 @@ impl<S: Store> Build<'_, S> {
                 meter: limit.meter,
                 column,
                 rule: self.rule(limit),
+                hold: limit.hold,
+                period: match &limit.window {
+                    Window::Fixed(calendar) => calendar.period(self.now.wall),
+                    Window::Rolling { .. } | Window::Held | Window::Run => Period::default(),
+                },
                 shadow: limit.mode == Mode::Shadow,
                 soft: limit.soft,
                 passing: scope == Scope::Passing,
@@ -424,14 +594,6 @@ impl<S: Store> Build<'_, S> {
     }
 
     fn term(&self, limit: &Limit, scope: Scope) -> Term {
-        let calendar = match &limit.window {
-            Window::Fixed(calendar) => {
-                let known = self.wiring.calendars.iter().find(|dated| dated.calendar == *calendar);
-                // A key that was made at run time may have a calendar that the plan has not.
-                Some(known.cloned().unwrap_or_else(|| Arc::new(Dated::new(calendar))))
-            }
-            Window::Rolling { .. } | Window::Held | Window::Run => None,
-        };
         let window = match &limit.window {
             Window::Rolling { nanos } => Some(*nanos),
             Window::Fixed(calendar) => match calendar.unit() {
@@ -441,11 +603,9 @@ impl<S: Store> Build<'_, S> {
             Window::Held | Window::Run => None,
         };
         Term {
-            hold: limit.hold,
             on_exceed: limit.on_exceed,
             soft: limit.soft.is_some(),
             alert_percent: limit.alert_percent,
-            calendar,
             shared: scope == Scope::Shared,
             window,
         }

@@ -33,12 +33,12 @@ pub struct Entry {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event {
-    /// A lease was opened; as asked, or degraded (`terms.degraded`).
-    Admitted(Arc<Record>),
+    /// A lease was opened; as asked, or degraded (`terms.degraded()`).
+    Admitted(Record),
     /// An open lease holds more; the record has the new holds at its end.
-    Extended(Arc<Record>),
+    Extended(Record),
     /// A lease left the held state, or an unresolved one was resolved; the record is the one after.
-    Ended(Arc<Record>),
+    Ended(Record),
     /// A request was refused.
     Refused(Arc<Refusal>),
     /// A request was told to wait in a lane.
@@ -125,7 +125,7 @@ impl Event {
     pub fn tenant(&self) -> Option<&str> {
         match self {
             Event::Admitted(record) | Event::Extended(record) | Event::Ended(record) => {
-                Some(record.claim.terms.principal.tenant())
+                Some(record.claim.terms.deal.principal.tenant())
             }
             Event::Refused(refusal) | Event::Queued(refusal, _) => Some(&refusal.tenant),
             Event::Alerted(alert) => Some(&alert.tenant),
@@ -148,7 +148,7 @@ impl Event {
     /// The event's name.
     pub fn name(&self) -> &'static str {
         match self {
-            Event::Admitted(record) if record.claim.terms.degraded.is_some() => "degraded",
+            Event::Admitted(record) if record.claim.terms.degraded().is_some() => "degraded",
             Event::Admitted(_) => "admitted",
             Event::Extended(_) => "extended",
             Event::Ended(record) => record.state_name(),
@@ -173,11 +173,12 @@ impl Entry {
     /// It has figures of scopes that tenants share: it is not for tenants.
     pub fn to_json(&self) -> Value {
         let mut line = json!({ "seq": self.seq, "at": show_instant(self.at.wall), "event": self.event.name() });
+        let at = self.at;
         let detail = match &self.event {
             Event::Admitted(record) => admitted(record),
             Event::Extended(record) => json!({
                 "lease": record.claim.id.to_string(),
-                "added": record.more.iter().map(|hold| hold_line(record, hold)).collect::<Vec<_>>(),
+                "added": record.more().iter().map(|hold| hold_line(record, hold, at)).collect::<Vec<_>>(),
             }),
             Event::Ended(record) => ended(record),
             Event::Refused(refusal) => refused(refusal),
@@ -220,14 +221,14 @@ fn key_changed(change: &KeyChange) -> Value {
     value
 }
 
-fn hold_line(record: &Record, hold: &crate::lease::Hold) -> Value {
+fn hold_line(record: &Record, hold: &crate::lease::Hold, at: Now) -> Value {
     let bound = record.limit(hold);
     json!({
         "scope": bound.scope,
         "limit": bound.limit,
         "hard": bound.meter.show(bound.rule.hard()),
         "held": bound.meter.show(hold.amount),
-        "used_after": bound.meter.show(hold.used),
+        "used_after": bound.meter.show(bound.used(hold.word, at)),
         "shadow": bound.shadow,
     })
 }
@@ -237,15 +238,15 @@ fn admitted(record: &Record) -> Value {
     json!({
         "lease": record.claim.id.to_string(),
         "request_id": terms.request_id,
-        "tenant": terms.principal.tenant(),
-        "app": terms.principal.app(),
-        "user": terms.principal.user(),
-        "key": terms.principal.key(),
-        "model": terms.model,
-        "lane": terms.lane,
+        "tenant": terms.deal.principal.tenant(),
+        "app": terms.deal.principal.app(),
+        "user": terms.deal.principal.user(),
+        "key": terms.deal.principal.key(),
+        "model": terms.deal.model,
+        "lane": terms.deal.lane,
         "run": terms.run_id,
-        "degrade_step": terms.degraded,
-        "price_is_guess": terms.price_is_guess,
+        "degrade_step": terms.degraded(),
+        "price_is_guess": terms.price_is_guess(),
         "estimate": {
             "input_guess": terms.input_guess,
             "input_expected": terms.input.expected,
@@ -255,7 +256,7 @@ fn admitted(record: &Record) -> Value {
             "output_expected": terms.output_expected,
             "worst_case_usd": terms.worst_cost.to_string(),
         },
-        "holds": record.claim.holds.iter().map(|hold| hold_line(record, hold)).collect::<Vec<_>>(),
+        "holds": record.claim.holds.iter().map(|hold| hold_line(record, hold, record.claim.at)).collect::<Vec<_>>(),
     })
 }
 
@@ -269,7 +270,7 @@ fn ended(record: &Record) -> Value {
     let mut value = json!({
         "lease": record.claim.id.to_string(),
         "request_id": record.claim.terms.request_id,
-        "tenant": record.claim.terms.principal.tenant(),
+        "tenant": record.claim.terms.deal.principal.tenant(),
         "run": record.claim.terms.run_id,
         "charged": amounts(&|meter| receipt.charged.get(meter)),
         "returned": amounts(&|meter| receipt.returned(meter)),
@@ -278,13 +279,13 @@ fn ended(record: &Record) -> Value {
         "charged_usd": Usd::from_units(receipt.charged.get(Meter::Money)).to_string(),
         "late": receipt.late,
     });
-    if let State::Unresolved(unresolved) = &record.state {
+    if let State::Unresolved(unresolved) = record.state() {
         value["cause"] = json!(unresolved.cause.name());
     }
-    if let State::Settled(settled) = &record.state {
+    if let State::Settled(settled) = record.state() {
         value["assumed"] = json!(settled.usage.is_none());
         value["unpriced"] = json!(record.is_unpriced());
-        value["price_is_guess"] = json!(record.claim.terms.price_is_guess);
+        value["price_is_guess"] = json!(record.claim.terms.price_is_guess());
         value["lines"] = cost_lines(record, settled);
     }
     value
@@ -292,7 +293,7 @@ fn ended(record: &Record) -> Value {
 
 /// What the cost is the sum of: per kind of unit, how many, at what rate, and what they came to.
 fn cost_lines(record: &Record, settled: &Settled) -> Value {
-    let (Some(price), Some(usage)) = (&record.claim.terms.price, &settled.usage) else { return json!([]) };
+    let (Some(price), Some(usage)) = (&record.claim.terms.price(), &settled.usage) else { return json!([]) };
     let lines = price.cost(&price.billed(usage, record.claim.terms.service_tier.as_deref())).lines;
     let line = |line: &Line| json!({ "item": line.class.key(), "units": line.units, "usd": line.cost.to_string() });
     lines.iter().map(line).collect()

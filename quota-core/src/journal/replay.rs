@@ -96,7 +96,7 @@ impl Replayed {
                 seen.amounts[nth] = hold.amount;
             }
         }
-        let stage = match record.state {
+        let stage = match record.state() {
             State::Held => 0,
             State::Unresolved(_) => 1,
             State::Settled(_) | State::Cancelled(_) => 2,
@@ -104,7 +104,7 @@ impl Replayed {
         if stage > seen.stage {
             seen.stage = stage;
             let at = At { now, period: Period::default() };
-            for ((hold, to), amount) in record.standing().zip(&mut seen.amounts) {
+            for ((hold, to), amount) in record.standing().into_iter().zip(&mut seen.amounts) {
                 if to != *amount {
                     let bound = record.limit(hold);
                     let word = self.word(bound);

@@ -33,12 +33,17 @@ pub struct Ring {
 type Listener = Box<dyn Fn(&Entry) + Send + Sync>;
 
 struct Shards {
-    shards: Box<[CachePadded<Mutex<VecDeque<Entry>>>]>,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
     shard_capacity: usize,
-    /// Entries that were put in.
+    /// Entries that were put in; the next one looks for a free shard from here on.
     put: AtomicU64,
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: VecDeque<Entry>,
     /// Entries that made room for newer ones.
-    dropped: AtomicU64,
+    dropped: u64,
 }
 
 impl Ring {
@@ -72,7 +77,6 @@ impl Shards {
             shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
             shard_capacity: entries.div_ceil(SHARDS).max(1),
             put: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
         }
     }
 
@@ -80,27 +84,25 @@ impl Shards {
         // ORDERING: relaxed; where to begin looking for a free shard.
         let first = self.put.fetch_add(1, Ordering::Relaxed) as usize;
         let backoff = Backoff::new();
-        let mut shard = first;
-        let old = loop {
-            if let Some(mut entries) = self.shards[shard % SHARDS].try_lock() {
-                let old = (entries.len() == self.shard_capacity).then(|| entries.pop_front()).flatten();
-                entries.push_back(entry);
+        let mut at = first;
+        // What makes room is freed outside the lock.
+        let _old = loop {
+            if let Some(mut shard) = self.shards[at % SHARDS].try_lock() {
+                let full = shard.entries.len() == self.shard_capacity;
+                let old = full.then(|| shard.entries.pop_front()).flatten();
+                shard.dropped += full as u64;
+                shard.entries.push_back(entry);
                 break old;
             }
-            shard += 1;
-            if (shard - first).is_multiple_of(SHARDS) {
+            at += 1;
+            if (at - first).is_multiple_of(SHARDS) {
                 backoff.snooze();
             }
         };
-        // Freed here, outside the lock.
-        if old.is_some() {
-            // ORDERING: relaxed; a figure to show.
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-        }
     }
 
     fn entries(&self) -> impl Iterator<Item = Entry> {
-        self.shards.iter().flat_map(|shard| Vec::from(shard.lock().clone()))
+        self.shards.iter().flat_map(|shard| Vec::from(shard.lock().entries.clone()))
     }
 }
 
@@ -133,8 +135,7 @@ impl Journal for Ring {
     }
 
     fn dropped(&self) -> u64 {
-        // ORDERING: relaxed; a figure to show.
-        self.kept.dropped.load(Ordering::Relaxed)
+        self.kept.shards.iter().map(|shard| shard.lock().dropped).sum()
     }
 }
 

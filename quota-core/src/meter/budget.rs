@@ -26,19 +26,23 @@ impl Budget {
         self.hard
     }
 
+    #[inline]
     fn largest(&self) -> u64 {
         (1 << self.amount_bits) - 1
     }
 
+    #[inline]
     fn pack(&self, number: u64, amount: u64) -> u64 {
         number << self.amount_bits | amount.min(self.largest())
     }
 
+    #[inline]
     fn wrap(&self, number: u32) -> u64 {
         (number as u64) & (u64::MAX >> self.amount_bits)
     }
 
     /// The period number and the amount that count at this moment: those of the word, unless its period is past.
+    #[inline]
     fn current(&self, word: u64, number: u32) -> (u64, u64) {
         let (stored, amount) = (word >> self.amount_bits, word & self.largest());
         let number = self.wrap(number);
@@ -53,6 +57,7 @@ impl Budget {
         if ahead != 0 && ahead < 1 << (width - 1) { (number, 0) } else { (stored, amount) }
     }
 
+    #[inline]
     pub(super) fn take(&self, word: u64, n: u64, at: &At) -> Result<Taken, Wait> {
         let (number, used) = self.current(word, at.period.number);
         match used.checked_add(n) {
@@ -70,6 +75,7 @@ impl Budget {
     }
 
     /// Changes nothing once the period of the hold is over: a new period neither gains nor loses by an old one.
+    #[inline]
     pub(super) fn correct(&self, word: u64, mark: u64, held: u64, used: u64) -> u64 {
         let (stored, amount) = (word >> self.amount_bits, word & self.largest());
         if stored != mark {
@@ -141,6 +147,35 @@ mod tests {
         let word = budget.correct(hold.word, hold.mark, 100, 240);
         let reading = budget.read(word, &at(1));
         assert_eq!((reading.used, reading.remaining), (240, 0));
+    }
+
+    #[test]
+    fn nothing_fits_where_there_is_debt_and_all_of_it_comes_back() {
+        let budget = Budget::new(10, 40);
+        let word = budget.charge(0, 15, &at(7)).word;
+        assert_eq!(budget.take(word, 0, &at(7)).map(|taken| taken.word), Ok(word));
+        // As much as there is in a period fits into the next one, a unit more into none.
+        assert_eq!(budget.take(word, 10, &at(7)), Err(Wait::After(Duration::from_nanos(600))));
+        assert_eq!(budget.take(word, 11, &at(7)), Err(Wait::Never));
+    }
+
+    #[test]
+    fn a_word_is_past_when_its_period_is_or_nothing_is_in_it() {
+        let word = |number: u64, amount: u64| number << 40 | amount;
+        for (word, past) in
+            [(0, true), (word(7, 0), true), (word(7, 1), false), (word(6, 1), true), (word(8, 1), false)]
+        {
+            assert_eq!(Budget::is_past(word, 40, 7), past, "{word:#x}");
+        }
+    }
+
+    #[test]
+    fn half_a_round_away_counts_as_later() {
+        // Nine bits: 256 periods on is as far as 256 back, and a spent period is never opened again.
+        let budget = Budget::new(5, 55);
+        let word = budget.take(0, 5, &at(8)).unwrap().word;
+        assert_eq!(budget.read(word, &at(8 + 255)).used, 0);
+        assert_eq!(budget.read(word, &at(8 + 256)).used, 5);
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Gauge {
         self.hard
     }
 
+    #[inline]
     pub(super) fn take(&self, word: u64, n: u64) -> Result<Taken, Wait> {
         match word.checked_add(n) {
             _ if n == 0 => Ok(Taken { word, mark: 0 }),
@@ -42,6 +43,7 @@ impl Gauge {
         Taken { word: word.saturating_add(n), mark: 0 }
     }
 
+    #[inline]
     pub(super) fn correct(&self, word: u64, held: u64, used: u64) -> u64 {
         word.saturating_sub(held).saturating_add(used)
     }
@@ -62,6 +64,8 @@ mod tests {
         let two = gauge.take(one, 1).unwrap().word;
         assert_eq!(gauge.take(two, 1), Err(Wait::Unknown));
         assert_eq!(gauge.take(0, 3), Err(Wait::Never));
+        assert_eq!(gauge.take(two, 2), Err(Wait::Unknown), "all of it can come back");
+        assert_eq!(gauge.take(3, 0).map(|taken| taken.word), Ok(3), "nothing always fits");
         assert_eq!(Gauge::new(0).take(0, 1), Err(Wait::Never));
         assert_eq!(gauge.read(gauge.correct(two, 1, 0)).remaining, 1);
         assert_eq!(gauge.correct(0, 5, 0), 0, "a word never goes below nothing");

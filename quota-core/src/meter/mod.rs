@@ -94,6 +94,7 @@ impl Rule {
     ///
     /// # Errors
     /// How long until it would fit. The word is then unchanged.
+    #[inline]
     pub fn take(&self, word: u64, amount: u64, at: &At) -> Result<Taken, Wait> {
         match self {
             Rule::Rate(rate) => rate.take(word, amount, at.now.mono),
@@ -116,6 +117,7 @@ impl Rule {
     /// Replaces a held amount by the amount used: gives the rest back, or charges the overrun as debt.
     ///
     /// A correction lands in the window in which the hold was taken, and in no other.
+    #[inline]
     pub fn correct(&self, word: u64, mark: u64, held: u64, used: u64, at: &At) -> u64 {
         match self {
             Rule::Rate(rate) => rate.correct(word, mark, held, used, at.now.mono),
@@ -143,5 +145,56 @@ impl Rule {
             Rule::Gauge(gauge) => gauge.hard(),
             Rule::Span(span) => span.hard(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::SECOND;
+
+    const AT: At = At { now: Now::at(100 * SECOND), period: Period { number: 7, start: 0, end: 200 * SECOND } };
+
+    fn all() -> [Rule; 4] {
+        [
+            Rule::Rate(Rate::new(60, 60 * SECOND, 10)),
+            Rule::Budget(Budget::new(20, 40)),
+            Rule::Gauge(Gauge::new(30)),
+            Rule::Span(Span::new(40 * SECOND)),
+        ]
+    }
+
+    #[test]
+    fn a_rule_has_the_hard_amount_of_its_shape() {
+        assert_eq!(all().map(|rule| rule.hard()), [10, 20, 30, 40]);
+    }
+
+    #[test]
+    fn what_was_held_is_replaced_by_what_was_used() {
+        for (rule, used, after) in [(all()[0], 10, 3), (all()[1], 10, 3), (all()[2], 10, 3), (all()[3], 0, 0)] {
+            let taken = rule.take(0, 10, &AT).unwrap();
+            assert_eq!(rule.read(taken.word, &AT).used, used, "{rule:?}");
+            let corrected = rule.correct(taken.word, taken.mark, 10, 3, &AT);
+            assert_eq!(rule.read(corrected, &AT).used, after, "{rule:?}");
+        }
+        // A span's word is its end: no figure moves it.
+        let span = all()[3];
+        let word = span.take(0, 1, &AT).unwrap().word;
+        assert_eq!((word, span.correct(word, 0, 1, 0, &AT)), (140 * SECOND, word));
+    }
+
+    #[test]
+    fn a_reading_says_when_all_of_it_is_back() {
+        // A bucket of one a second from which four were taken; a period that ends in 100 s; gauges and spans don't.
+        let back = all().map(|rule| rule.read(rule.take(0, 4, &AT).unwrap().word, &AT).resets_in);
+        assert_eq!(back, [Some(4 * SECOND), Some(100 * SECOND), None, None]);
+    }
+
+    #[test]
+    fn waits_are_told_in_whole_milliseconds_rounded_up() {
+        let after = |nanos| Wait::After(Duration::from_nanos(nanos)).millis();
+        assert_eq!([after(0), after(1), after(1_000_000), after(1_000_001)], [Some(0), Some(1), Some(1), Some(2)]);
+        assert_eq!(Wait::After(Duration::MAX).millis(), Some(u64::MAX));
+        assert_eq!((Wait::Unknown.millis(), Wait::Never.millis()), (None, None));
     }
 }

@@ -15,12 +15,22 @@ pub struct Rate {
     amount: u64,
     period: u64,
     burst: u64,
+    /// The time that a full bucket takes to refill, and the slack of [`latest`](Rate::latest); reckoned once, for divisions
+    /// are what a taking costs.
+    full: u64,
+    slack: u64,
 }
 
 impl Rate {
     /// `amount` per `period` nanoseconds with the given burst. An amount or a burst of 0 lets nothing pass.
-    pub const fn new(amount: u64, period: u64, burst: u64) -> Rate {
-        Rate { amount, period, burst }
+    pub fn new(amount: u64, period: u64, burst: u64) -> Rate {
+        let mut rate = Rate { amount, period, burst, full: 0, slack: 0 };
+        rate.full = rate.cost(burst);
+        rate.slack = match period.checked_rem(amount) {
+            None | Some(0) => 0,
+            Some(_) => burst.saturating_mul(1024).min(rate.cost(1) / 64),
+        };
+        rate
     }
 
     pub(super) fn burst(&self) -> u64 {
@@ -28,6 +38,7 @@ impl Rate {
     }
 
     /// The time that `n` units take to refill, rounded up: never in favour of the taker.
+    #[inline]
     fn cost(&self, n: u64) -> u64 {
         if n == 0 {
             return 0;
@@ -49,12 +60,9 @@ impl Rate {
     /// Costs are rounded up, so where a unit is no whole number of nanoseconds, `burst` single takings come to some
     /// nanoseconds more than one taking of `burst`. That much is let pass, for a thousand full buckets in a row, and
     /// never more than a 64th of a unit.
+    #[inline]
     fn latest(&self, now: u64) -> u64 {
-        let slack = match self.period.checked_rem(self.amount) {
-            None | Some(0) => 0,
-            Some(_) => self.burst.saturating_mul(1024).min(self.cost(1) / 64),
-        };
-        now.saturating_add(self.cost(self.burst)).saturating_add(slack)
+        now.saturating_add(self.full).saturating_add(self.slack)
     }
 
     /// The largest number of units whose cost is at most `time`.
@@ -63,6 +71,7 @@ impl Rate {
         u64::try_from(wide).unwrap_or(u64::MAX)
     }
 
+    #[inline]
     pub(super) fn take(&self, word: u64, n: u64, now: u64) -> Result<Taken, Wait> {
         if n == 0 {
             return Ok(Taken { word, mark: word });
@@ -84,7 +93,7 @@ impl Rate {
     pub(super) fn charge(&self, word: u64, n: u64, now: u64) -> Taken {
         let start = word.max(now);
         let end = start.saturating_add(self.cost(n));
-        let empty = now.saturating_add(self.cost(self.burst)).max(word);
+        let empty = now.saturating_add(self.full).max(word);
         if end <= empty {
             return Taken { word: end, mark: end };
         }
@@ -94,6 +103,7 @@ impl Rate {
 
     /// A hold is refilled by time whether it is used or not, so only its part that still lies ahead (`mark` is where
     /// it ends) can be given back: what the bucket has already earned again is not paid twice.
+    #[inline]
     pub(super) fn correct(&self, word: u64, mark: u64, held: u64, used: u64, now: u64) -> u64 {
         let (held, used) = (self.cost(held), self.cost(used));
         if used <= held {

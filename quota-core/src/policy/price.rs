@@ -41,7 +41,7 @@ pub use class::{Per, PriceClass};
 
 use self::build::{is_auto, service_name};
 use self::class::CLASSES;
-use crate::units::Pico;
+use crate::units::{Pico, Usd};
 use crate::usage::Usage;
 
 /// Prices of one context tier, every gap filled.
@@ -55,6 +55,8 @@ struct Row {
     priced: u16,
     /// Which classes have another's.
     borrowed: u16,
+    /// The dearest price of a token of input, of one without audio, image and video, and of a token of output.
+    dearest: [u64; 3],
 }
 
 impl Row {
@@ -68,16 +70,31 @@ impl Row {
 
     /// What so many units of a class cost; a fraction of a picodollar, which only milliseconds have, counts as one.
     fn cost(&self, class: PriceClass, units: u64) -> u128 {
+        if units == 0 {
+            return 0;
+        }
         // 2^64 units at 2^50 picodollars, sixteen times, stay below 2^118.
         let product = units as u128 * self.rates[class as usize] as u128;
         if class.is_time() { product.div_ceil(1000) } else { product }
     }
 
-    fn dearest(&self, wanted: impl Fn(PriceClass) -> bool) -> u128 {
-        let rates = PriceClass::ALL.into_iter().filter(|class| wanted(*class)).map(|class| self.rates[class as usize]);
-        rates.max().unwrap_or(0) as u128
+    /// Reckons the dearest prices, when all rates are there.
+    fn finish(&mut self) {
+        let rates = &self.rates;
+        let media = |class| matches!(class, PriceClass::InputAudio | PriceClass::InputImage | PriceClass::InputVideo);
+        let dearest = |wanted: &dyn Fn(PriceClass) -> bool| {
+            let wanted = PriceClass::ALL.into_iter().filter(|class| wanted(*class));
+            wanted.map(|class| rates[class as usize]).max().unwrap_or(0)
+        };
+        let input = dearest(&|class| class.is_input());
+        let text = dearest(&|class| class.is_input() && !media(class));
+        let output = dearest(&|class| class.is_token() && !class.is_input());
+        self.dearest = [input, text, output];
     }
 }
+
+/// The bits of all classes of tokens in [`Row::priced`].
+const ALL_TOKENS: u16 = (1 << PriceClass::Request as u16) - 1;
 
 /// What a model costs: prices by class, context tier and service tier.
 ///
@@ -148,7 +165,23 @@ impl Price {
     /// prices) and the context tier that its whole input is in.
     pub fn exact(&self, usage: &Usage) -> Pico {
         let row = self.row(usage);
-        Pico(PriceClass::ALL.into_iter().map(|class| row.cost(class, class.units(usage))).sum())
+        let cost = |class: PriceClass, units| units as u128 * row.rates[class as usize] as u128;
+        let input = cost(PriceClass::Input, usage.input_uncached)
+            + cost(PriceClass::CacheRead, usage.input_cache_read)
+            + cost(PriceClass::CacheWrite5m, usage.input_cache_write_5m)
+            + cost(PriceClass::CacheWrite1h, usage.input_cache_write_1h)
+            + cost(PriceClass::CacheWriteOther, usage.input_cache_write_other)
+            + cost(PriceClass::InputAudio, usage.input_audio)
+            + cost(PriceClass::InputImage, usage.input_image)
+            + cost(PriceClass::InputVideo, usage.input_video);
+        let output = cost(PriceClass::Output, usage.output_text)
+            + cost(PriceClass::Reasoning, usage.output_reasoning)
+            + cost(PriceClass::OutputAudio, usage.output_audio)
+            + cost(PriceClass::OutputImage, usage.output_image);
+        let calls = cost(PriceClass::Request, usage.requests) + cost(PriceClass::WebSearch, usage.web_searches);
+        let time = row.cost(PriceClass::AudioSecond, usage.audio_millis)
+            + row.cost(PriceClass::OutputAudioSecond, usage.audio_millis);
+        Pico(input + output + calls + time)
     }
 
     /// The usage as it is billed. Where the upstream does not say which tier served it, the dearer of the standard tier
@@ -162,6 +195,11 @@ impl Price {
     /// Whether something of a usage has no price at all, so that [`exact`](Price::exact) leaves it out.
     pub fn lacks(&self, usage: &Usage) -> bool {
         let row = self.row(usage);
+        // Of most models every token has a price, and most usages are of tokens alone.
+        let tokens_only = usage.web_searches == 0 && usage.audio_millis == 0 && !usage.has_other_units();
+        if tokens_only && row.priced & ALL_TOKENS == ALL_TOKENS {
+            return false;
+        }
         let by_time = row.has(PriceClass::AudioSecond) || row.has(PriceClass::OutputAudioSecond);
         // A price by the request covers the units that have none of their own.
         let other = usage.has_other_units() && !row.has(PriceClass::Request);
@@ -200,17 +238,37 @@ impl Price {
     /// serve it. Those are the standard one and the one asked for, or, where the choice is the provider's, `flex` and
     /// `priority`.
     pub fn worst_case(&self, ask: &Ask<'_>) -> Pico {
+        if let ([row], []) = (&*self.standard, &*self.services) {
+            return Pico(worst_in(row, ask));
+        }
+        Pico(self.reached(ask).map(|row| worst_in(row, ask)).max().unwrap_or(0))
+    }
+
+    /// The largest output with which the worst case of a request is at most this much, whatever output it states; `None`
+    /// if its input alone costs more.
+    pub fn largest_output(&self, ask: &Ask<'_>, most: Usd) -> Option<u64> {
+        // A cost is rounded up to a unit of 1e-8 USD.
+        let most = most.units() as u128 * 10_000;
+        let input = Ask { output: 0, ..*ask };
+        self.reached(ask).try_fold(u64::MAX, |least, row| {
+            let left = most.checked_sub(worst_in(row, &input))?;
+            let output = left.checked_div(row.dearest[2] as u128).unwrap_or(u128::MAX);
+            Some(least.min(u64::try_from(output).unwrap_or(u64::MAX)))
+        })
+    }
+
+    /// The rows that may price a request.
+    fn reached<'a>(&'a self, ask: &'a Ask<'_>) -> impl Iterator<Item = &'a Row> {
         let wanted = |name: &str| match ask.service_tier {
             None => matches!(name, "flex" | "priority"),
             Some(asked) if is_auto(asked) => matches!(name, "flex" | "priority"),
             Some(asked) => service_name(asked) == Some(name),
         };
-        let services = self.services.iter().filter(|(name, _)| wanted(name)).map(|(_, rows)| rows);
-        let worst = std::iter::once(&self.standard).chain(services).flat_map(|rows| {
+        let services = self.services.iter().filter(move |(name, _)| wanted(name)).map(|(_, rows)| rows);
+        std::iter::once(&self.standard).chain(services).flat_map(|rows| {
             let reached = rows.iter().enumerate().filter(|(at, row)| *at == 0 || ask.input > row.above);
-            reached.map(|(_, row)| worst_in(row, ask))
-        });
-        Pico(worst.max().unwrap_or(0))
+            reached.map(|(_, row)| row)
+        })
     }
 
     fn row(&self, usage: &Usage) -> &Row {
@@ -219,17 +277,19 @@ impl Price {
             Some((_, rows)) => rows,
             None => &self.standard,
         };
+        if let [row] = &**rows {
+            return row;
+        }
         let input = usage.input_total();
         rows[1..].iter().rev().find(|row| input > row.above).unwrap_or(&rows[0])
     }
 }
 
 fn worst_in(row: &Row, ask: &Ask<'_>) -> u128 {
-    let media = |class| matches!(class, PriceClass::InputAudio | PriceClass::InputImage | PriceClass::InputVideo);
-    let input = row.dearest(|class| class.is_input() && !(ask.text_only && media(class)));
-    let output = row.dearest(|class| class.is_token() && !class.is_input());
-    ask.input as u128 * input
-        + ask.output as u128 * output
+    let [input, text, output] = row.dearest;
+    let input = if ask.text_only { text } else { input };
+    ask.input as u128 * input as u128
+        + ask.output as u128 * output as u128
         + row.cost(PriceClass::Request, 1)
         + row.cost(PriceClass::WebSearch, ask.web_searches)
         + row.cost(PriceClass::AudioSecond, ask.audio_millis)
@@ -310,6 +370,17 @@ mod tests {
                 ..Ask::default()
             };
             prop_assert!(cost.exact <= price.worst_case(&ask));
+            // The largest output costs no more than there is; one token more does, where it costs anything.
+            let most = Usd::from_units(spare * 1000);
+            if let Some(output) = price.largest_output(&ask, most) {
+                let least = price.worst_case(&Ask { output, ..ask }).to_usd();
+                prop_assert!(least <= most);
+                let more = price.worst_case(&Ask { output: output.saturating_add(1), ..ask }).to_usd();
+                prop_assert!(more > most || output == u64::MAX);
+            } else {
+                let none = price.worst_case(&Ask { output: 0, ..ask }).to_usd();
+                prop_assert!(none > most);
+            }
             let text = Usage { input_audio: 0, input_image: 0, input_video: 0, ..used };
             let ask = Ask { text_only: true, ..ask };
             prop_assert!(price.exact(&text) <= price.worst_case(&ask));

@@ -11,32 +11,34 @@ use smallvec::SmallVec;
 
 pub use self::memory::Memory;
 use crate::account::{Account, Bound, Column, Lineup};
-use crate::lease::{Cause, End, EndError, LeaseId, Record, Terms};
-use crate::meter::{At, Wait};
+use crate::lease::{Cause, Claim, End, EndError, LeaseId, Record, Terms};
+use crate::meter::{At, Rule, Wait};
+use crate::policy::plan::Hold;
 use crate::time::{Now, Period};
-use crate::units::Amounts;
+use crate::units::{Amounts, Meter};
 use crate::usage::Usage;
 
 /// What one limit is asked for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ask {
     /// The amount to hold.
     pub amount: u64,
     /// The amount to hold instead where the account is near its hard amount; equal to `amount` for most limits.
     pub near: u64,
-    /// The present period of the limit's calendar; ignored by rates and gauges.
-    pub period: Period,
-    /// Whether the account is left alone altogether. (Taking an amount of 0 moves a budget's word to its period.)
-    pub idle: bool,
 }
+
+/// An amount for each meter, in the order of [`Meter::ALL`].
+pub type Measures = [u64; Meter::ALL.len()];
 
 /// One way to admit a request: as asked, or degraded.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// What is agreed if it is this one.
     pub terms: Terms,
-    /// What each limit of `terms.lineup` is asked for, in its order.
-    pub asks: SmallVec<[Ask; 8]>,
+    /// What is held on limits that hold the worst case.
+    pub worst: Measures,
+    /// What is held on limits that hold the learned length of the output.
+    pub likely: Measures,
     /// An earlier choice, and the limits of its lineup that call for this one: it counts only if one of them was among
     /// what that choice lacked. `None`: it always counts.
     pub after: Option<(u16, SmallVec<[u16; 2]>)>,
@@ -48,10 +50,25 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// What a limit is asked for.
+    pub fn ask(&self, bound: &Bound) -> Ask {
+        self.ask_of(bound.meter, bound.hold)
+    }
+
+    #[inline]
+    pub(crate) fn ask_of(&self, meter: Meter, hold: Hold) -> Ask {
+        let (worst, likely) = (self.worst[meter as usize], self.likely[meter as usize]);
+        match hold {
+            Hold::WorstCase => Ask { amount: worst, near: worst },
+            Hold::P95 => Ask { amount: likely, near: likely },
+            Hold::Adaptive => Ask { amount: likely, near: worst },
+        }
+    }
+
     /// What one limit lacks for this choice, if anything. Pure; every store and the preview ask this same question.
-    pub fn lack(&self, at: u16, bound: &Bound, ask: &Ask, word: u64, now: Now) -> Option<Lack> {
-        let moment = ask.at(now);
-        let amount = ask.amount_on(bound, word, &moment);
+    pub fn lack(&self, at: u16, bound: &Bound, word: u64, now: Now) -> Option<Lack> {
+        let moment = bound.at(now);
+        let amount = self.ask(bound).amount_on(&bound.rule, word, &moment);
         let lack = |wait, soft| {
             let used = bound.rule.read(word, &moment).used;
             Lack { limit: at, used, asked: amount, wait, soft }
@@ -85,7 +102,7 @@ impl Choice {
 #[derive(Debug, Clone)]
 pub struct Reservation {
     /// At least one, in the order in which they are tried.
-    pub choices: SmallVec<[Choice; 1]>,
+    pub choices: Vec<Choice>,
 }
 
 /// One limit that had no room.
@@ -110,11 +127,11 @@ pub type Lacks = SmallVec<[Lack; 4]>;
 #[derive(Debug)]
 pub enum Reserved {
     /// Taken; the place of the choice that fitted, and what the earlier choices lacked.
-    Taken(Arc<Record>, usize, Vec<Lacks>),
+    Taken(Record, usize, Vec<Lacks>),
     /// The request id has an open lease of the same principal; nothing was taken.
-    Open(Arc<Record>),
+    Open(Record),
     /// The request id had a lease of the same principal, which has ended.
-    Ended(Arc<Record>),
+    Ended(Record),
     /// The request id belongs to another principal, or to an open lease that holds less than this request asks.
     Conflict,
     /// Nothing fitted: what each choice lacked.
@@ -128,13 +145,13 @@ pub enum Reserved {
 }
 
 /// Records that a store made on the way, by ending leases whose deadline had passed; for the journal.
-pub type Swept = Vec<Arc<Record>>;
+pub type Swept = Vec<Record>;
 
 /// The answer to an ending.
 #[derive(Debug, Clone)]
 pub struct Ended {
     /// The lease as it stands now.
-    pub record: Arc<Record>,
+    pub record: Record,
     /// Whether it had ended the same way before.
     pub repeat: bool,
 }
@@ -143,7 +160,7 @@ pub struct Ended {
 #[derive(Debug)]
 pub enum Extended {
     /// The hold was raised.
-    Raised(Arc<Record>),
+    Raised(Record),
     /// A limit has no room for more; the hold stays as it was.
     Short(Lacks),
     /// The lease has ended or was never there.
@@ -158,10 +175,12 @@ pub enum Extended {
 pub struct AccountsFull;
 
 /// A lease to look at or to end: by its own id, or by the request's.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Name {
     /// The lease's id.
     Lease(LeaseId),
+    /// The lease itself, by who has it at hand: a store whose leases live here needs not look for it.
+    Claim(Arc<Claim>),
     /// The request's id.
     Request(Arc<str>),
 }
@@ -264,14 +283,14 @@ pub trait Store: Send + Sync + Sized + 'static {
     fn find<'a, T: Send + 'a>(
         &'a self,
         name: Name,
-        then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Option<Record>) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 
     /// Open leases (held and unresolved), at most `at_most`, in no particular order.
     fn open<'a, T: Send + 'a>(
         &'a self,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 
     /// Ends leases whose deadline has passed and closes unresolved ones that have waited long enough; no more than
@@ -280,24 +299,19 @@ pub trait Store: Send + Sync + Sized + 'static {
         &'a self,
         now: Now,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> Self::Answer<'a, T>;
 }
 
 impl Ask {
-    /// The moment, as the limit's rule needs it.
-    pub fn at(&self, now: Now) -> At {
-        At { now, period: self.period }
-    }
-
     /// The amount to hold on an account: `near` where `amount` is less and the account has not room for `near` and a
     /// quarter of its hard amount more.
-    pub fn amount_on(&self, bound: &Bound, word: u64, at: &At) -> u64 {
+    pub fn amount_on(&self, rule: &Rule, word: u64, at: &At) -> u64 {
         if self.near == self.amount {
             return self.amount;
         }
-        let room = self.near.saturating_add(bound.rule.hard() / 4);
-        if bound.rule.read(word, at).remaining < room { self.near } else { self.amount }
+        let room = self.near.saturating_add(rule.hard() / 4);
+        if rule.read(word, at).remaining < room { self.near } else { self.amount }
     }
 }
 
@@ -317,10 +331,8 @@ pub fn select(
             all.push(Lacks::new());
             continue;
         }
-        let limits = choice.terms.lineup.limits().iter().zip(&choice.asks).enumerate();
-        let short = |(limit, (bound, ask)): (usize, (&Bound, &Ask))| {
-            choice.lack(limit as u16, bound, ask, word(at, limit as u16), now)
-        };
+        let limits = choice.terms.deal.lineup.limits().iter().enumerate();
+        let short = |(limit, bound): (usize, &Bound)| choice.lack(limit as u16, bound, word(at, limit as u16), now);
         let lacks: Lacks = limits.filter_map(short).collect();
         if lacks.is_empty() {
             return Ok((at, all));

@@ -29,26 +29,47 @@ pub enum Fault {
     After,
 }
 
-/// A store whose trips fail by a schedule: one fault a trip, in order; when it is used up, trips go through.
+/// A store whose trips fail by a schedule: one fault a trip, in order; when it is used up, trips go through, or all
+/// fail alike.
 #[derive(Debug)]
 pub struct Failing<S> {
     store: S,
-    schedule: Mutex<VecDeque<Fault>>,
+    schedule: Mutex<Schedule>,
+}
+
+#[derive(Debug)]
+struct Schedule {
+    next: VecDeque<Fault>,
+    then: Fault,
 }
 
 impl<S: Store> Failing<S> {
     /// A store that fails by this schedule.
     pub fn new(store: S, schedule: impl IntoIterator<Item = Fault>) -> Failing<S> {
-        Failing { store, schedule: Mutex::new(schedule.into_iter().collect()) }
+        let next = schedule.into_iter().collect();
+        Failing { store, schedule: Mutex::new(Schedule { next, then: Fault::None }) }
     }
 
     /// Puts these faults at the end of the schedule.
     pub fn fail(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.schedule.lock().extend(faults);
+        self.schedule.lock().next.extend(faults);
+    }
+
+    /// Has every trip fail like this that the schedule says nothing of, from now on: a store that is gone, until it comes
+    /// back with [`Fault::None`].
+    pub fn always(&self, fault: Fault) {
+        self.schedule.lock().then = fault;
+    }
+
+    /// Empties the schedule.
+    pub fn heal(&self) {
+        self.schedule.lock().next.clear();
     }
 
     fn next(&self) -> Fault {
-        self.schedule.lock().pop_front().unwrap_or(Fault::None)
+        let mut schedule = self.schedule.lock();
+        let then = schedule.then;
+        schedule.next.pop_front().unwrap_or(then)
     }
 }
 
@@ -177,7 +198,7 @@ impl<S: Store> Store for Failing<S> {
     fn find<'a, T: Send + 'a>(
         &'a self,
         name: Name,
-        then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Option<Record>) -> T + Send + 'a,
     ) -> S::Answer<'a, T> {
         match self.next() {
             Fault::None => self.store.find(name, then),
@@ -188,7 +209,7 @@ impl<S: Store> Store for Failing<S> {
     fn open<'a, T: Send + 'a>(
         &'a self,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> S::Answer<'a, T> {
         match self.next() {
             Fault::None => self.store.open(at_most, then),
@@ -200,7 +221,7 @@ impl<S: Store> Store for Failing<S> {
         &'a self,
         now: Now,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> S::Answer<'a, T> {
         match self.next() {
             Fault::None => self.store.sweep(now, at_most, then),

@@ -8,6 +8,8 @@
 //! | [`Yielding`] | a store that has to be awaited |
 //! | [`Failing`] | a store that does not answer when told so |
 //! | [`Model`] | the gate and its store over again, slow and obvious, to compare histories with |
+//! | [`history`] | steps of every verb on a gate and on the model, compared after each |
+//! | [`simulation`] | whole gates in virtual time under load and faults, beside books of their own |
 //!
 //! A store is tested by saying how to make one and how to wait for it:
 //!
@@ -23,13 +25,13 @@
 
 pub mod conformance;
 pub mod failing;
+pub mod history;
 pub mod model;
-
+pub mod simulation;
 pub mod yielding;
 
 pub use self::failing::{Failing, Fault};
 pub use self::model::Model;
-
 pub use self::yielding::{Yielding, block_on};
 
 use crate::store::Store;

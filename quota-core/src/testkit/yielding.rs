@@ -23,7 +23,7 @@ use crate::usage::Usage;
 /// A store that has to be awaited: each trip is under way for one poll before it reaches the memory store within.
 ///
 /// An answer that is dropped before it was polled is a trip that never began. A lease that is abandoned is on its way
-/// until the next trip of anybody.
+/// until the next trip of anybody, and keeps its gate alive: one whose last act it was is never freed.
 #[derive(Default)]
 pub struct Yielding {
     memory: Memory,
@@ -186,18 +186,14 @@ impl Store for Yielding {
         self.trip(move |memory| memory.read(lineup, then))
     }
 
-    fn find<'a, T: Send + 'a>(
-        &'a self,
-        name: Name,
-        then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a,
-    ) -> Trip<'a, T> {
+    fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Record>) -> T + Send + 'a) -> Trip<'a, T> {
         self.trip(move |memory| memory.find(name, then))
     }
 
     fn open<'a, T: Send + 'a>(
         &'a self,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> Trip<'a, T> {
         self.trip(move |memory| memory.open(at_most, then))
     }
@@ -206,7 +202,7 @@ impl Store for Yielding {
         &'a self,
         now: Now,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> Trip<'a, T> {
         self.trip(move |memory| memory.sweep(now, at_most, then))
     }

@@ -4,6 +4,7 @@
 
 use memchr::{memchr, memchr2};
 
+use super::strip::{self, Inside};
 use super::wire::Wire;
 
 /// A token in the unit of visible text, a twelfth, so that four ASCII characters and three bytes of other scripts are
@@ -29,14 +30,35 @@ pub(super) struct Glance {
     pub(super) visible: u64,
 }
 
-/// Looks at the keys of an event and the texts behind them.
-pub(super) fn glance(data: &[u8], wire: &Wire) -> Glance {
+/// How much of an event's beginning is remembered, in bytes; less than the least takes no time to look at.
+const BEGINNING: std::ops::RangeInclusive<usize> = 32..=512;
+
+/// What an event began with, up to the key of its first visible text. The events of a stream begin alike, so that most
+/// of them need to be looked at from there on only.
+#[derive(Default)]
+pub(super) struct Beginning {
+    bytes: Vec<u8>,
+    /// What is to be seen in it, which is no usage, error or text.
+    null_usage: bool,
+    sound: bool,
+    /// What it leads to, once that was asked for.
+    inside: Option<Option<Inside>>,
+}
+
+/// Looks at the keys of an event and the texts behind them. The beginning is one of this wire, or empty.
+pub(super) fn glance(data: &[u8], wire: &Wire, beginning: &mut Beginning) -> Glance {
     let mut seen = Glance::default();
     let mut repeats = [0; REPEATS];
-    let mut sound = false;
-    let mut at = 0;
+    let (mut sound, mut known) = (false, 0);
+    if !beginning.bytes.is_empty() && data.starts_with(&beginning.bytes) {
+        (sound, known) = (beginning.sound, beginning.bytes.len());
+        seen.null_usage = beginning.null_usage;
+    }
+    let mut at = known;
+    let mut first = true;
     while let Some(quote) = memchr(b'"', &data[at..]) {
-        let key = text(data, at + quote + 1);
+        let begins = at + quote;
+        let key = text(data, begins + 1);
         at = key.next;
         let Some(value) = value_after(data, at) else {
             continue;
@@ -57,10 +79,16 @@ pub(super) fn glance(data: &[u8], wire: &Wire) -> Glance {
                 let kind = &data[told.from..told.to];
                 sound |= kind.ends_with(b"audio.delta");
                 seen.error |= kind == b"error" || kind == b"response.failed";
-            } else if wire.visible.contains(&name) {
-                seen.visible += told.length(data);
-            } else if let Some(which) = wire.repeats.iter().position(|key| *key == name) {
-                repeats[which.min(REPEATS - 1)] += told.length(data);
+                continue;
+            }
+            let length = match wire.repeats.iter().position(|key| *key == name) {
+                _ if wire.visible.contains(&name) => &mut seen.visible,
+                Some(which) => &mut repeats[which.min(REPEATS - 1)],
+                None => continue,
+            };
+            *length += told.length(data);
+            if std::mem::take(&mut first) && begins != known && !seen.usage && !seen.error {
+                beginning.keep(&data[..begins], seen.null_usage, sound);
             }
         }
     }
@@ -69,6 +97,25 @@ pub(super) fn glance(data: &[u8], wire: &Wire) -> Glance {
         seen.visible = 0;
     }
     seen
+}
+
+impl Beginning {
+    fn keep(&mut self, bytes: &[u8], null_usage: bool, sound: bool) {
+        if !BEGINNING.contains(&bytes.len()) {
+            return;
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+        (self.null_usage, self.sound, self.inside) = (null_usage, sound, None);
+    }
+
+    /// Where to go on in an event for who looks for its members.
+    pub(super) fn inside(&mut self, data: &[u8]) -> Option<Inside> {
+        if self.bytes.is_empty() || !data.starts_with(&self.bytes) {
+            return None;
+        }
+        *self.inside.get_or_insert_with(|| strip::inside(&self.bytes))
+    }
 }
 
 /// Where the value begins if a colon follows.
@@ -125,11 +172,45 @@ fn text(data: &[u8], from: usize) -> Text {
 mod tests {
     use super::*;
     use crate::usage::Dialect;
+    use proptest::prelude::*;
+
+    /// What events are made of here, in any order.
+    const PARTS: [&str; 12] = [
+        "{\"id\":\"0123456789012345678901234567890123456789\",",
+        "\"content\":\"so it goes\",",
+        "\"content\":\"",
+        "\"reasoning\":\"well\",",
+        "\"delta\":{",
+        "\"type\":\"response.output_audio.delta\",",
+        "\"type\":\"error\",",
+        "\"usage\":null,",
+        "\"usage\":{\"x\":1},",
+        "\"error\":{},",
+        "\\",
+        "\"",
+    ];
+
+    proptest! {
+        #[test]
+        fn what_is_remembered_changes_nothing(
+            events in proptest::collection::vec((0usize..200, proptest::collection::vec(0..PARTS.len(), 0..8)), 1..12)
+        ) {
+            let (mut beginning, mut before) = (Beginning::default(), String::new());
+            for (shared, parts) in events {
+                let event: String =
+                    before.chars().take(shared).collect::<String>() + &parts.iter().map(|part| PARTS[*part]).collect::<String>();
+                let seen = glance(event.as_bytes(), &Wire::ANY, &mut beginning);
+                prop_assert_eq!(seen, glance(event.as_bytes(), &Wire::ANY, &mut Beginning::default()), "{}", event);
+                prop_assert!(beginning.bytes.len() <= *BEGINNING.end());
+                before = event;
+            }
+        }
+    }
 
     #[test]
     fn visible_text_and_marks_are_found() {
         let at = |dialect, data: &str| {
-            let seen = glance(data.as_bytes(), &Wire::of(dialect));
+            let seen = glance(data.as_bytes(), &Wire::of(dialect), &mut Beginning::default());
             (seen.visible, seen.usage, seen.null_usage, seen.error)
         };
         use Dialect::*;

@@ -276,13 +276,15 @@ impl Usage {
 
     /// What is charged on the meters of requests, steps, tokens and money; slots, tool calls and time are zero.
     pub fn amounts(&self, cost: Usd) -> Amounts {
-        Amounts::default()
-            .with(Meter::Requests, self.requests)
-            .with(Meter::Input, self.input_total())
-            .with(Meter::Output, self.output_total())
-            .with(Meter::Total, self.total())
-            .with(Meter::Money, cost.units())
-            .with(Meter::Steps, self.requests)
+        let (input, output) = (self.input_total(), self.output_total());
+        let mut amounts = Amounts::default();
+        amounts.set(Meter::Requests, self.requests);
+        amounts.set(Meter::Input, input);
+        amounts.set(Meter::Output, output);
+        amounts.set(Meter::Total, input.saturating_add(output));
+        amounts.set(Meter::Money, cost.units());
+        amounts.set(Meter::Steps, self.requests);
+        amounts
     }
 }
 

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use super::glance::{TOKEN, glance};
+use super::glance::{Beginning, TOKEN, glance};
 use super::sse::{Frame, Framer, Piece};
 use super::wire::{Wire, dialect_of};
 use super::{Dialect, Outcome, Unusable, Usage, anthropic, strip};
@@ -31,8 +31,9 @@ pub const MAX_EVENT: usize = 1 << 20;
 /// assert_eq!((usage.input_total(), usage.output_total()), (7, 1));
 /// ```
 ///
-/// How the bytes are cut changes nothing. Cost: linear in the bytes; an event without usage is neither copied nor
-/// parsed; one that was cut is copied once. Memory: the longest event that is looked into, twice if its data is in
+/// How the bytes are cut changes nothing. Cost: linear in the bytes; an event without usage is not
+/// parsed, and nothing of it is copied but its beginning, where that differs from the last one's; one that was cut is
+/// copied once. Memory: the longest event that is looked into, twice if its data is in
 /// several lines, and its JSON while one with usage is read. A longer event passes unread and is counted in
 /// [`StreamEnd::anomalies`].
 #[derive(Debug)]
@@ -133,7 +134,10 @@ fn take(fold: &mut Fold, withheld: &mut bool, piece: Piece<'_>, strip: bool, pas
             *withheld = strip && fate == Fate::Withhold;
             match fate {
                 Fate::Withhold if strip => return strip::withhold(&frame, pass),
-                Fate::Rewrite if strip => return strip::rewrite(&frame, pass),
+                Fate::Rewrite if strip => {
+                    let from = frame.data.and_then(|data| fold.beginning.inside(data));
+                    return strip::rewrite(&frame, from, pass);
+                }
                 _ => (frame.raw, false),
             }
         }
@@ -155,6 +159,8 @@ enum Fate {
 struct Fold {
     dialect: Dialect,
     wire: Wire,
+    /// What the events of this wire began with lately.
+    beginning: Beginning,
     /// The fields of Anthropic's usage, which come in several events.
     fields: Map<String, Value>,
     /// The last usage that could be read.
@@ -185,6 +191,7 @@ impl Fold {
         Fold {
             dialect,
             wire: Wire::of(dialect),
+            beginning: Beginning::default(),
             fields: Map::new(),
             known: None,
             bad: None,
@@ -215,7 +222,7 @@ impl Fold {
             self.done = true;
             return Fate::Pass;
         }
-        let seen = glance(data, &self.wire);
+        let seen = glance(data, &self.wire, &mut self.beginning);
         self.visible = self.visible.saturating_add(seen.visible);
         if !seen.usage && !seen.error {
             return if seen.null_usage && self.wire.optional { Fate::Rewrite } else { Fate::Pass };
@@ -233,6 +240,7 @@ impl Fold {
         if self.dialect == Dialect::Auto {
             self.dialect = dialect_of(&event);
             self.wire = Wire::of(self.dialect);
+            self.beginning = Beginning::default();
         }
         let failed = says_failed(&event);
         self.failed |= failed;

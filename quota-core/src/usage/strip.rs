@@ -23,9 +23,17 @@ pub(super) fn withhold(frame: &Frame<'_>, pass: &mut dyn FnMut(&[u8])) {
     }
 }
 
-/// Passes an event without the `usage` of its data.
-pub(super) fn rewrite(frame: &Frame<'_>, pass: &mut dyn FnMut(&[u8])) {
-    let cuts = frame.data.and_then(cuts).unwrap_or_default();
+/// Where a look at an object has got to: inside the value of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Inside {
+    at: usize,
+    depth: u32,
+    comma: Option<usize>,
+}
+
+/// Passes an event without the `usage` of its data, the beginning of which need not be looked at again.
+pub(super) fn rewrite(frame: &Frame<'_>, from: Option<Inside>, pass: &mut dyn FnMut(&[u8])) {
+    let cuts = frame.data.and_then(|data| cuts(data, from).ok()).unwrap_or_default();
     let mut passed = 0;
     let mut emit = |until: usize, next: usize| {
         if until > passed {
@@ -53,28 +61,46 @@ pub(super) fn rewrite(frame: &Frame<'_>, pass: &mut dyn FnMut(&[u8])) {
     emit(frame.raw.len(), frame.raw.len());
 }
 
-/// Where an object has the key `usage`, with its value and one comma; `None` if it is not an object that ends.
-fn cuts(data: &[u8]) -> Option<Cuts> {
+/// What the beginning of an object leads to, if it ends inside the value of a member and has no usage.
+pub(super) fn inside(beginning: &[u8]) -> Option<Inside> {
+    cuts(beginning, None).err().flatten()
+}
+
+/// Where an object has the key `usage`, with its value and one comma; what it ends inside of if it does not end, and
+/// nothing if it is no object.
+fn cuts(data: &[u8], from: Option<Inside>) -> Result<Cuts, Option<Inside>> {
     let mut cuts = Cuts::new();
-    let mut at = skip_space(data, 0);
-    if data.get(at) != Some(&b'{') {
-        return None;
-    }
-    at = skip_space(data, at + 1);
+    let mut depth = from.map(|from| from.depth);
     // The last comma that stays.
-    let mut comma = None;
-    while data.get(at) != Some(&b'}') {
-        let key = at;
-        at = text_end(data, at)?;
-        let wanted = &data[key..at] == b"\"usage\"";
-        at = skip_space(data, at);
-        if data.get(at) != Some(&b':') {
-            return None;
+    let mut comma = from.and_then(|from| from.comma);
+    let mut at = match from {
+        Some(from) => from.at,
+        None => skip_space(data, 0),
+    };
+    if from.is_none() {
+        if data.get(at) != Some(&b'{') {
+            return Err(None);
         }
-        at = value_end(data, skip_space(data, at + 1))?;
+        at = skip_space(data, at + 1);
+    }
+    while depth.is_some() || data.get(at) != Some(&b'}') {
+        let key = at;
+        let mut wanted = false;
+        if depth.is_none() {
+            at = text_end(data, at).ok_or(None)?;
+            wanted = &data[key..at] == b"\"usage\"";
+            at = skip_space(data, at);
+            if data.get(at) != Some(&b':') {
+                return Err(None);
+            }
+            at = skip_space(data, at + 1);
+        }
+        let told = value_end(data, at, depth.take().unwrap_or(0));
+        let more = |depth| Inside { at: data.len(), depth, comma };
+        at = told.map_err(|depth| depth.filter(|_| cuts.is_empty() && !wanted).map(more))?;
         let end = at;
         at = skip_space(data, at);
-        match (data.get(at)?, wanted) {
+        match (data.get(at).ok_or(None)?, wanted) {
             (b',', true) => cuts.push(key..at + 1),
             (b',', false) => comma = Some(at),
             (b'}', true) => {
@@ -84,13 +110,13 @@ fn cuts(data: &[u8]) -> Option<Cuts> {
                 cuts.push(from..end);
             }
             (b'}', false) => {}
-            _ => return None,
+            _ => return Err(None),
         }
         if data[at] == b',' {
             at = skip_space(data, at + 1);
         }
     }
-    (skip_space(data, at + 1) == data.len()).then_some(cuts)
+    if skip_space(data, at + 1) == data.len() { Ok(cuts) } else { Err(None) }
 }
 
 fn skip_space(data: &[u8], mut at: usize) -> usize {
@@ -115,19 +141,19 @@ fn text_end(data: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// After the value that begins here.
-fn value_end(data: &[u8], mut at: usize) -> Option<usize> {
-    let mut depth = 0u32;
+/// After the value that goes on here, so deep in lists and objects; how deep the data ends if the value does not, or
+/// nothing if a text does not.
+fn value_end(data: &[u8], mut at: usize, mut depth: u32) -> Result<usize, Option<u32>> {
     loop {
-        match data.get(at)? {
-            b'"' => at = text_end(data, at)?,
+        match data.get(at).ok_or(Some(depth))? {
+            b'"' => at = text_end(data, at).ok_or(None)?,
             b'{' | b'[' => (depth, at) = (depth + 1, at + 1),
             b'}' | b']' if depth > 0 => (depth, at) = (depth - 1, at + 1),
-            b'}' | b']' | b',' if depth == 0 => return Some(at),
+            b'}' | b']' | b',' if depth == 0 => return Ok(at),
             _ => at += 1,
         }
         if depth == 0 && matches!(data.get(at), Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
-            return Some(at);
+            return Ok(at);
         }
     }
 }
@@ -139,7 +165,12 @@ mod tests {
     #[test]
     fn usage_and_one_comma_are_cut() {
         let cut = |data: &str| {
-            let cuts = cuts(data.as_bytes())?;
+            let cuts = cuts(data.as_bytes(), None).ok()?;
+            // However much of its beginning was looked at before.
+            for at in 0..data.len() {
+                let from = inside(&data.as_bytes()[..at]);
+                assert!(from.is_none() || super::cuts(data.as_bytes(), from).as_ref() == Ok(&cuts), "{data} from {at}");
+            }
             let mut rest = data.to_owned();
             cuts.iter().rev().for_each(|cut| rest.replace_range(cut.clone(), ""));
             Some(rest)

@@ -29,7 +29,7 @@ impl Wire {
         Wire { lines: false, visible: &[], repeats: &[], usage: &[b"usage"], closes: |_| true, optional: false };
 
     /// Any of the dialects of server-sent events, until the first event with usage tells which.
-    const ANY: Wire = Wire {
+    pub(super) const ANY: Wire = Wire {
         visible: &[b"content", b"refusal", b"arguments", b"transcript", b"delta", b"partial_json", b"thinking"],
         repeats: &[b"text", b"reasoning_content", b"reasoning"],
         usage: &[b"usage", b"usageMetadata", b"timings", b"finishReason"],

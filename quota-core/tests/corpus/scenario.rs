@@ -227,7 +227,7 @@ impl Stage {
         let of = words.text("of")?;
         if verb == "drop" {
             let lease = self.leases.remove(&of).ok_or(format!("no lease `{of}`"))?;
-            return Ok((Map::new(), lease.claim().terms.principal.clone()));
+            return Ok((Map::new(), lease.claim().terms.deal.principal.clone()));
         }
         let lease = self.lease(&of)?;
         let open = |open: bool| Map::from_iter([("open".into(), json!(open))]);
@@ -241,7 +241,7 @@ impl Stage {
             "finish" => shown::ended(lease.finish(words.outcome()?)),
             _ => return Err(format!("no verb `{verb}`")),
         };
-        Ok((found, lease.claim().terms.principal.clone()))
+        Ok((found, lease.claim().terms.deal.principal.clone()))
     }
 
     fn authenticate(&mut self, words: &mut Words) -> Result<(Map<String, Value>, Principal), String> {

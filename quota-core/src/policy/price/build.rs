@@ -298,7 +298,7 @@ impl Schedule {
 
 impl Row {
     fn fill(stated: &Stated) -> Row {
-        let mut row = Row { above: stated.above, rates: [0; CLASSES], priced: 0, borrowed: 0 };
+        let mut row = Row { above: stated.above, rates: [0; CLASSES], priced: 0, borrowed: 0, dearest: [0; 3] };
         for class in PriceClass::ALL {
             let own = stated.rates[class as usize];
             if let Some(rate) = own.or_else(|| inherited(&stated.rates, class)) {
@@ -307,6 +307,7 @@ impl Row {
                 row.borrowed |= (own.is_none() as u16) << class as u8;
             }
         }
+        row.finish();
         row
     }
 }

@@ -11,6 +11,7 @@ mod models;
 pub(crate) mod row;
 pub(crate) mod slab;
 mod table;
+mod taking;
 mod wheel;
 
 use std::sync::Arc;
@@ -18,18 +19,18 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 #[cfg(not(feature = "testkit"))]
-use self::row::{Rows, Spare, Words};
+use self::row::Rows;
 /// The rows by themselves, for their benchmark.
 #[cfg(feature = "testkit")]
 #[doc(hidden)]
-pub use self::row::{Rows, Spare, Words};
+pub use self::row::{Header, Rows, Spare, Words};
 use self::slab::Slab;
 use self::table::Table;
-use self::wheel::{Look, Wheel};
-use super::{AccountsFull, Ask, Choice, Ended, Extended, Lack, Lacks, Name, Reservation, Reserved, Store, Swept};
-use crate::account::{Account, Bound, Column, Lineup, RowSpan};
-use crate::lease::{Cause, Claim, End, EndError, Hold, Holds, LeaseId, Record, State, Step, Terms};
-use crate::meter::At;
+use self::taking::{Asking, Miss, owned};
+use self::wheel::Wheel;
+use super::{AccountsFull, Choice, Ended, Extended, Lacks, Name, Reservation, Reserved, Store, Swept};
+use crate::account::{Account, Bound, Column, Lineup};
+use crate::lease::{Cause, Claim, End, EndError, Ending, Holds, LeaseId, Record, State, Terms};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Now, Period};
 use crate::units::Amounts;
@@ -53,7 +54,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// 65,536 rows (some 5 MB) and 16,384 open leases (some 1 MB, and about 1.5 kB for each of up to 32,768 remembered).
+    /// 65,536 rows (some 5 MB) and 16,384 open leases (some 1 MB, and about 1 kB for each of up to 32,768 remembered).
     fn default() -> Bounds {
         Bounds { rows: 1 << 16, open_leases: 1 << 14 }
     }
@@ -83,17 +84,6 @@ impl Default for Memory {
     fn default() -> Memory {
         Memory::new(Bounds::default())
     }
-}
-
-/// Why a choice was not taken.
-enum Miss {
-    Short(Box<Lacks>),
-    /// A taking failed though its check had passed: what it lacked then.
-    Raced(Box<Lack>),
-    /// An account belongs to another scope now.
-    Stale,
-    /// More open leases on one row than it can count.
-    Crowded,
 }
 
 impl Memory {
@@ -128,17 +118,18 @@ impl Memory {
         (self.reserve_once(&mut choices, now), swept)
     }
 
-    fn reserve_once(&self, choices: &mut SmallVec<[Choice; 1]>, now: Now) -> Reserved {
+    fn reserve_once(&self, choices: &mut Vec<Choice>, now: Now) -> Reserved {
         let mut lacks: Vec<Lacks> = Vec::new();
         for at in 0..choices.len() {
             if !choices[at].is_called_for(&lacks) {
                 lacks.push(Lacks::new());
                 continue;
             }
-            match self.try_choice(&mut choices[at], now) {
-                Ok(holds) => {
+            let mut holds = Holds::new();
+            match self.try_choice(&mut choices[at], &mut holds, now) {
+                Ok(()) => {
                     let Some(place) = self.slab.place() else {
-                        self.undo(&choices[at].terms.lineup, &holds, now);
+                        self.undo(&choices[at].terms.deal.lineup, &holds, now);
                         return Reserved::LeasesFull;
                     };
                     return self.open_lease(place, choices.swap_remove(at).terms, holds, at, lacks, now);
@@ -162,84 +153,7 @@ impl Memory {
     fn known(&self, terms: &Terms) -> Option<Reserved> {
         let request_id = terms.request_id.as_ref()?;
         let id = self.requests.pin().get(request_id).copied()?;
-        Some(again(self.slab.get(id)?, terms))
-    }
-
-    fn try_choice(&self, choice: &mut Choice, now: Now) -> Result<Holds, Miss> {
-        let mut rebound = false;
-        let mut tried = 0;
-        loop {
-            match self.check(choice, now).and_then(|()| self.take(choice, now)) {
-                Err(Miss::Stale) if !rebound => {
-                    rebound = true;
-                    choice.terms.lineup = self.rebind(&choice.terms.lineup, now).map_err(|_| Miss::Stale)?;
-                }
-                Err(Miss::Raced(_)) if tried < RETRIES => tried += 1,
-                Err(Miss::Raced(lack)) => return Err(Miss::Short(Box::new(SmallVec::from_iter([*lack])))),
-                other => return other,
-            }
-        }
-    }
-
-    /// Whether every limit has room; reads only, and names every limit that has none.
-    fn check(&self, choice: &Choice, now: Now) -> Result<(), Miss> {
-        let lineup = &choice.terms.lineup;
-        let mut lacks = Lacks::new();
-        for span in lineup.rows() {
-            let words = self.rows.read(span.row);
-            owned(span, &words)?;
-            let short = |(at, bound, ask): (u16, &Bound, &Ask)| {
-                choice.lack(at, bound, ask, words[bound.account.column as usize], now)
-            };
-            lacks.extend(asks(lineup, choice, span).filter_map(short));
-        }
-        if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(Box::new(lacks))) }
-    }
-
-    /// Takes row by row; on failure everything taken is undone.
-    fn take(&self, choice: &Choice, now: Now) -> Result<Holds, Miss> {
-        let lineup = &choice.terms.lineup;
-        let mut holds = Holds::with_capacity(lineup.limits().len());
-        let mut spare = self.rows.claim();
-        for (done, span) in lineup.rows().iter().enumerate() {
-            let from = holds.len();
-            let mut miss = Miss::Stale;
-            let taken = self.rows.update(&mut spare, span.row, |words| {
-                holds.truncate(from);
-                match take_row(choice, span, words, &mut holds, now) {
-                    Ok(()) => Some(()),
-                    Err(why) => {
-                        miss = why;
-                        None
-                    }
-                }
-            });
-            if taken.is_none() {
-                holds.truncate(from);
-                for span in lineup.rows()[..done].iter().rev() {
-                    self.give_back(&mut spare, lineup, span, &holds, now);
-                }
-                self.rows.release(spare);
-                return Err(miss);
-            }
-        }
-        self.rows.release(spare);
-        Ok(holds)
-    }
-
-    /// Undoes the holds on one row and lets go of it.
-    fn give_back(&self, spare: &mut Spare, lineup: &Lineup, span: &RowSpan, holds: &Holds, now: Now) {
-        let moment = At { now, period: Period::default() };
-        self.rows.update(spare, span.row, |words| {
-            owned(span, words).ok()?;
-            for hold in holds.iter().filter(|hold| (span.from..span.to).contains(&hold.limit)) {
-                let bound = &lineup.limits()[hold.limit as usize];
-                let word = &mut words[bound.account.column as usize];
-                *word = bound.rule.correct(*word, hold.mark, hold.amount, 0, &moment);
-            }
-            row::unpin(words);
-            Some(())
-        });
+        Some(again(self.slab.get(id)?.now(), terms))
     }
 
     fn open_lease(
@@ -251,146 +165,123 @@ impl Memory {
         lacks: Vec<Lacks>,
         now: Now,
     ) -> Reserved {
-        let inserted = self.slab.insert(place, |id| Record::held(Claim::new(id, terms, now, holds)));
-        let record = inserted.record;
-        if let Some(forgotten) = inserted.forgotten
-            && let Some(request_id) = &forgotten.claim.terms.request_id
+        let (claim, forgotten) = self.slab.insert(place, |id| Claim::new(id, terms, now, holds));
+        if let Some(forgotten) = forgotten
+            && let Some(request_id) = &forgotten.terms.request_id
         {
-            let _ = self.requests.pin().remove_if(request_id, |_, id| *id == forgotten.claim.id);
+            let _ = self.requests.pin().remove_if(request_id, |_, id| *id == forgotten.id);
         }
-        if let Some(first) = self.name(&record) {
+        if let Some(first) = self.name(&claim) {
             // Another thread has admitted the same request first: this lease never was.
-            let never_was = Record { state: State::Cancelled(now), ..(*record).clone() };
-            if self.slab.step(&record, Arc::new(never_was)) {
-                self.undo(&record.claim.terms.lineup, &record.claim.holds, now);
+            if let Ok(Ending::Next(never_was)) = claim.clone().now().end(&End::Cancel, now)
+                && self.slab.step(claim.clone().now(), never_was).is_ok()
+            {
+                self.undo(&claim.terms.deal.lineup, &claim.holds, now);
             }
-            return again(first, &record.claim.terms);
+            return again(first, &claim.terms);
         }
-        self.wheel.file(record.claim.id.slot, record.claim.deadline(), now.mono);
-        Reserved::Taken(record, choice, lacks)
+        self.wheel.file(claim.id.slot, claim.deadline(), now.mono);
+        Reserved::Taken(claim.now(), choice, lacks)
     }
 
     /// Makes a lease known by its request's id; gives the lease that has that name already, if one does.
-    fn name(&self, record: &Record) -> Option<Arc<Record>> {
-        let request_id = record.claim.terms.request_id.as_ref()?;
+    fn name(&self, claim: &Claim) -> Option<Record> {
+        let request_id = claim.terms.request_id.as_ref()?;
         let requests = self.requests.pin();
         loop {
-            let first = match requests.try_insert(request_id.clone(), record.claim.id) {
+            let first = match requests.try_insert(request_id.clone(), claim.id) {
                 Ok(_) => return None,
                 Err(taken) => *taken.current,
             };
             if let Some(other) = self.slab.get(first) {
-                return Some(other);
+                return Some(other.now());
             }
             // That lease is forgotten, and whoever took its slot is about to take its name out.
             let _ = requests.remove_if(request_id, |_, id| *id == first);
         }
     }
 
-    fn undo(&self, lineup: &Lineup, holds: &Holds, now: Now) {
-        let mut spare = self.rows.claim();
-        for span in lineup.rows().iter().rev() {
-            self.give_back(&mut spare, lineup, span, holds, now);
-        }
-        self.rows.release(spare);
-    }
-
-    /// The same lineup on the accounts that its scopes have now.
-    fn rebind(&self, lineup: &Lineup, now: Now) -> Result<Arc<Lineup>, AccountsFull> {
-        let mut limits = lineup.limits().to_vec();
-        for bound in &mut limits {
-            let accounts =
-                self.table.bind(&self.rows, &bound.scope, std::slice::from_ref(&bound.column), bound.passing, now)?;
-            bound.account = accounts[0];
-        }
-        Ok(Arc::new(Lineup::new(limits)))
-    }
-
     fn extend_now(&self, lease: LeaseId, to: Amounts, periods: &[Period], now: Now) -> Extended {
+        let Some(mut record) = self.slab.get(lease).map(Claim::now) else { return Extended::Gone };
         loop {
-            let Some(record) = self.slab.get(lease).filter(|record| record.state == State::Held) else {
+            if *record.state() != State::Held {
                 return Extended::Gone;
-            };
-            let lineup = record.claim.terms.lineup.clone();
-            let asks = lineup.limits().iter().enumerate().map(|(at, bound)| {
+            }
+            let lineup = record.claim.terms.deal.lineup.clone();
+            let more = lineup.limits().iter().enumerate().map(|(at, bound)| {
                 let wanted = if bound.meter.is_held() { 0 } else { to.get(bound.meter) };
                 let more = wanted.saturating_sub(record.held_on(at as u16));
-                Ask { amount: more, near: more, period: periods.get(at).copied().unwrap_or_default(), idle: more == 0 }
+                (more, periods.get(at).copied().unwrap_or_default())
             });
-            let asks: SmallVec<[Ask; 8]> = asks.collect();
-            if asks.iter().all(|ask| ask.idle) {
+            let more: SmallVec<[(u64, Period); 8]> = more.collect();
+            if more.iter().all(|(more, _)| *more == 0) {
                 return Extended::Raised(record);
             }
-            let terms = record.claim.terms.clone();
-            let mut choice = Choice { terms, asks, after: None, within_soft: SmallVec::new(), yields: None };
             // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
-            let holds = match self.try_choice(&mut choice, now) {
-                Ok(holds) => holds,
+            let mut holds = Holds::new();
+            match self.try_lineup(&lineup, &Asking::More(&more), &mut holds, now) {
+                Ok(()) => {}
                 Err(Miss::Short(lacks)) => return Extended::Short(*lacks),
                 Err(_) => return Extended::Unavailable,
-            };
-            let mut next = (*record).clone();
-            next.raise(&holds);
-            let next = Arc::new(next);
-            if self.slab.step(&record, next.clone()) {
-                // The lease holds one pin a row already.
-                self.unpin_rows(&lineup);
-                return Extended::Raised(next);
             }
-            // Somebody else has moved the lease: what it lacks now is to be looked at again.
+            let next = record.raised(&holds);
+            record = match self.slab.step(record, next) {
+                Ok(next) => {
+                    // The lease holds one pin a row already.
+                    self.unpin_rows(&lineup);
+                    return Extended::Raised(next);
+                }
+                // Somebody else has moved the lease: what it lacks now is to be looked at again.
+                Err(now) => now,
+            };
             self.undo(&lineup, &holds, now);
         }
     }
 
-    fn unpin_rows(&self, lineup: &Lineup) {
-        let mut spare = self.rows.claim();
-        for span in lineup.rows() {
-            self.rows.update(&mut spare, span.row, |words| {
-                owned(span, words).ok()?;
-                row::unpin(words);
-                Some(())
-            });
-        }
-        self.rows.release(spare);
-    }
-
-    fn lookup(&self, name: &Name) -> Option<Arc<Record>> {
-        match name {
-            Name::Lease(id) => self.slab.get(*id),
+    fn lookup(&self, name: &Name) -> Option<Record> {
+        let claim = match name {
+            Name::Claim(claim) => claim.clone(),
+            Name::Lease(id) => self.slab.get(*id)?,
             Name::Request(request_id) => {
                 let id = self.requests.pin().get(request_id).copied()?;
-                self.slab.get(id)
+                self.slab.get(id)?
             }
-        }
+        };
+        Some(claim.now())
     }
 
     fn end_now(&self, name: &Name, end: impl FnOnce(&Record) -> End, now: Now) -> Result<Ended, EndError> {
         let unknown = || match name {
+            Name::Claim(claim) => EndError::Unknown(claim.id.to_string()),
             Name::Lease(id) => EndError::Unknown(id.to_string()),
             Name::Request(request_id) => EndError::Unknown(request_id.chars().take(64).collect()),
         };
         let mut before = self.lookup(name).ok_or_else(unknown)?;
-        let mut end = end(&before);
-        if matches!(end, End::Abandon(..)) && self.unresolved_of(&before) >= self.most_unresolved {
-            // So many leases of unknown usage would keep others out: this one is taken as used in full at once.
-            end = End::Assume;
-        }
+        let end = end(&before);
         loop {
-            let next = match before.end(&end, now)? {
-                Step::Next(next) => Arc::new(next),
-                Step::Repeat => return Ok(Ended { record: before, repeat: true }),
+            // So many leases of unknown usage would keep others out: one more is taken as used in full at once. One that is
+            // unresolved already stays as it is.
+            let crowded = matches!(end, End::Abandon(..))
+                && matches!(before.state(), State::Held)
+                && self.unresolved_of(&before) >= self.most_unresolved;
+            let next = match before.end(if crowded { &End::Assume } else { &end }, now)? {
+                Ending::Next(next) => next,
+                Ending::Repeat => return Ok(Ended { record: before, repeat: true }),
             };
-            if self.slab.step(&before, next.clone()) {
-                self.apply(&next, now);
-                self.count_unresolved(&before, &next);
-                if let State::Unresolved(_) = next.state {
-                    let again = now.mono.saturating_add(next.claim.terms.unresolved_ttl);
-                    self.wheel.file(next.claim.id.slot, again, now.mono);
+            let was_unresolved = is_unresolved(&before);
+            before = match self.slab.step(before, next) {
+                Ok(record) => {
+                    self.apply(&record, now);
+                    self.count_unresolved(was_unresolved, &record);
+                    if is_unresolved(&record) {
+                        let again = now.mono.saturating_add(record.claim.terms.deal.unresolved_ttl);
+                        self.wheel.file(record.claim.id.slot, again, now.mono);
+                    }
+                    return Ok(Ended { record, repeat: false });
                 }
-                return Ok(Ended { record: next, repeat: false });
-            }
-            // Somebody else moved it: decide again on what it is now.
-            before = self.slab.get(before.claim.id).ok_or_else(unknown)?;
+                // Somebody else moved it: decide again on what it is now.
+                Err(now) => now,
+            };
         }
     }
 
@@ -400,19 +291,19 @@ impl Memory {
         }
         let counts = self.unresolved.pin();
         // ORDERING: relaxed; a bound that is passed by as many as end at this moment keeps its purpose.
-        counts.get(record.claim.terms.principal.tenant()).map_or(0, |count| count.load(Ordering::Relaxed))
+        counts.get(record.claim.terms.deal.principal.tenant()).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    fn count_unresolved(&self, before: &Record, next: &Record) {
-        let is = |record: &Record| matches!(record.state, State::Unresolved(_));
-        if is(before) == is(next) || cfg!(quota_loom) {
+    fn count_unresolved(&self, was: bool, next: &Record) {
+        let is = is_unresolved(next);
+        if was == is || cfg!(quota_loom) {
             return;
         }
         let counts = self.unresolved.pin();
-        let tenant: Arc<str> = next.claim.terms.principal.tenant().into();
+        let tenant: Arc<str> = next.claim.terms.deal.principal.tenant().into();
         let count = counts.get_or_insert_with(tenant, || AtomicU64::new(0));
         // ORDERING: relaxed; each lease raises it once and lowers it once, in this order, by the threads that step it.
-        if is(next) {
+        if is {
             count.fetch_add(1, Ordering::Relaxed);
         } else {
             // ORDERING: relaxed, as above.
@@ -420,50 +311,26 @@ impl Memory {
         }
     }
 
-    /// Applies what a step replaces its holds by; only the one who put the record in place does this.
-    fn apply(&self, record: &Record, now: Now) {
-        let moment = At { now, period: Period::default() };
-        let corrections: SmallVec<[(&Hold, Option<u64>); 8]> = record.corrections().collect();
-        let closed = !record.is_open();
-        let mut spare = self.rows.claim();
-        for span in record.claim.terms.lineup.rows() {
-            self.rows.update(&mut spare, span.row, |words| {
-                owned(span, words).ok()?;
-                for (hold, to) in &corrections {
-                    let Some(to) = to.filter(|_| (span.from..span.to).contains(&hold.limit)) else { continue };
-                    let bound = record.limit(hold);
-                    let word = &mut words[bound.account.column as usize];
-                    *word = bound.rule.correct(*word, hold.mark, hold.amount, to, &moment);
-                }
-                if closed {
-                    row::unpin(words);
-                }
-                Some(())
-            });
-        }
-        self.rows.release(spare);
-    }
-
     fn sweep_now(&self, now: Now, at_most: usize) -> Swept {
         let mut swept = Vec::new();
         self.wheel.sweep(now.mono, at_most, |slot| {
-            let Some(record) = self.slab.at(slot as usize) else { return Look::Idle };
-            let (due, end) = match &record.state {
+            let Some(record) = self.slab.at(slot as usize).map(Claim::now) else { return wheel::Look::Idle };
+            let (due, end) = match record.state() {
                 State::Held => (record.claim.deadline(), End::Abandon(Cause::Expired, None)),
                 State::Unresolved(unresolved) => {
-                    (unresolved.since.mono.saturating_add(record.claim.terms.unresolved_ttl), End::Assume)
+                    (unresolved.since.mono.saturating_add(record.claim.terms.deal.unresolved_ttl), End::Assume)
                 }
-                State::Settled(_) | State::Cancelled(_) => return Look::Idle,
+                State::Settled(_) | State::Cancelled(_) => return wheel::Look::Idle,
             };
             if due > now.mono {
-                return Look::Again(due);
+                return wheel::Look::Again(due);
             }
-            match self.end_now(&Name::Lease(record.claim.id), |_| end, now) {
+            match self.end_now(&Name::Claim(record.claim), |_| end, now) {
                 Ok(ended) if !ended.repeat => swept.push(ended.record),
                 // Its owner has just ended it.
                 Ok(_) | Err(_) => {}
             }
-            Look::Ended
+            wheel::Look::Ended
         });
         swept
     }
@@ -489,56 +356,20 @@ impl Memory {
     }
 }
 
-/// Takes what a choice asks of one row's limits, and pins the row.
-fn take_row(choice: &Choice, span: &RowSpan, words: &mut Words, holds: &mut Holds, now: Now) -> Result<(), Miss> {
-    owned(span, words)?;
-    if !row::pin(words) {
-        return Err(Miss::Crowded);
-    }
-    for (limit, bound, ask) in asks(&choice.terms.lineup, choice, span).filter(|(.., ask)| !ask.idle) {
-        let moment = ask.at(now);
-        let word = &mut words[bound.account.column as usize];
-        let amount = ask.amount_on(bound, *word, &moment);
-        let taken = if bound.shadow {
-            bound.rule.charge(*word, amount, &moment)
-        } else {
-            let lack = |wait| {
-                let used = bound.rule.read(*word, &moment).used;
-                Miss::Raced(Box::new(Lack { limit, used, asked: amount, wait, soft: false }))
-            };
-            bound.rule.take(*word, amount, &moment).map_err(lack)?
-        };
-        *word = taken.word;
-        holds.push(Hold { limit, amount, mark: taken.mark, used: bound.rule.read(taken.word, &moment).used });
-    }
-    Ok(())
+fn is_unresolved(record: &Record) -> bool {
+    matches!(record.state(), State::Unresolved(_))
 }
 
 /// The answer to a request whose id has a lease.
-fn again(record: Arc<Record>, terms: &Terms) -> Reserved {
+fn again(record: Record, terms: &Terms) -> Reserved {
     let first = &record.claim.terms;
-    match &record.state {
-        _ if first.principal != terms.principal => Reserved::Conflict,
+    match record.state() {
+        _ if first.deal.principal != terms.deal.principal => Reserved::Conflict,
         // What it holds would not pay for a request that asks for more.
         State::Held if !first.cover(terms) => Reserved::Conflict,
         State::Held => Reserved::Open(record),
         _ => Reserved::Ended(record),
     }
-}
-
-fn owned(span: &RowSpan, words: &Words) -> Result<(), Miss> {
-    match span.identity {
-        Some(identity) if row::owns(identity, words) => Ok(()),
-        _ => Err(Miss::Stale),
-    }
-}
-
-/// The limits of one row with what is asked of them.
-fn asks<'a>(lineup: &'a Lineup, choice: &'a Choice, span: &RowSpan) -> impl Iterator<Item = (u16, &'a Bound, &'a Ask)> {
-    (span.from..span.to).filter_map(|at| {
-        let place = at as usize;
-        Some((at, lineup.limits().get(place)?, choice.asks.get(place)?))
-    })
 }
 
 impl Store for Memory {
@@ -615,10 +446,10 @@ impl Store for Memory {
         until: u64,
         then: impl FnOnce(bool) -> T + Send + 'a,
     ) -> T {
-        let record = self.slab.get(lease).filter(|record| record.state == State::Held);
-        let open = record.is_some_and(|record| {
-            record.claim.renew(until);
-            !sent || record.claim.mark_sent()
+        let claim = self.slab.get(lease).filter(|claim| *claim.clone().now().state() == State::Held);
+        let open = claim.is_some_and(|claim| {
+            claim.renew(until);
+            !sent || claim.mark_sent()
         });
         then(open)
     }
@@ -631,20 +462,20 @@ impl Store for Memory {
         then(Some(self.read_now(&lineup)))
     }
 
-    fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Arc<Record>>) -> T + Send + 'a) -> T {
+    fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Record>) -> T + Send + 'a) -> T {
         then(self.lookup(&name))
     }
 
-    fn open<'a, T: Send + 'a>(&'a self, at_most: usize, then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a) -> T {
-        let open = (0..self.slab.slots()).filter_map(|slot| self.slab.at(slot)).filter(|record| record.is_open());
-        then(open.take(at_most).collect())
+    fn open<'a, T: Send + 'a>(&'a self, at_most: usize, then: impl FnOnce(Vec<Record>) -> T + Send + 'a) -> T {
+        let open = (0..self.slab.slots()).filter_map(|slot| self.slab.at(slot)).filter(|claim| claim.is_open());
+        then(open.take(at_most).map(Claim::now).collect())
     }
 
     fn sweep<'a, T: Send + 'a>(
         &'a self,
         now: Now,
         at_most: usize,
-        then: impl FnOnce(Vec<Arc<Record>>) -> T + Send + 'a,
+        then: impl FnOnce(Vec<Record>) -> T + Send + 'a,
     ) -> T {
         then(self.sweep_now(now, at_most))
     }

@@ -10,11 +10,12 @@ use std::sync::Mutex;
 
 use loom::thread;
 
+use super::taking::Looked;
 use super::*;
 use crate::estimate::InputEstimate;
-use crate::lease::{Asked, Terms};
+use crate::lease::{Deal, Terms};
 use crate::meter::{Gauge, Rule};
-use crate::policy::plan::Window;
+use crate::policy::plan::{Hold, Window};
 use crate::principal::Principal;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{Meter, Pico};
@@ -60,6 +61,8 @@ fn bound(store: &Memory, scope: &str, hard: u64) -> Bound {
         meter: Meter::Total,
         column,
         rule: Rule::Gauge(Gauge::new(hard)),
+        hold: Hold::WorstCase,
+        period: Period::default(),
         shadow: false,
         soft: None,
         passing: false,
@@ -67,37 +70,51 @@ fn bound(store: &Memory, scope: &str, hard: u64) -> Bound {
 }
 
 fn terms(limits: Vec<Bound>) -> Terms {
-    Terms {
-        request_id: None,
+    let deal = Deal {
         principal: Principal::builder("t").build(),
         model: "m".into(),
         group: "m".into(),
         lane: "".into(),
+        price: None,
+        ttl: 1,
+        unresolved_ttl: u64::MAX,
+        lineup: Arc::new(Lineup::new(limits)),
+        tallies: Default::default(),
+    };
+    Terms {
+        deal: Arc::new(deal),
+        request_id: None,
         run_id: None,
         tool_calls: 0,
         input_guess: 0,
         input: InputEstimate { expected: 0, reserve: 0, exact: true },
         output_ceiling: 0,
         output_expected: 0,
-        asked: Asked { model: "m".into(), max_output_tokens: None, worst_cost: Pico(0) },
         worst_cost: Pico(0),
-        price: None,
-        price_is_guess: false,
+        max_output_tokens: None,
+        lesser: None,
+        guessed_price: None,
         stream: false,
         text_only: true,
         choices: 1,
         service_tier: None,
-        degraded: None,
-        ttl: 1,
-        unresolved_ttl: u64::MAX,
-        lineup: Arc::new(Lineup::new(limits)),
     }
 }
 
 fn choice(limits: Vec<Bound>, amount: u64) -> Choice {
-    let ask = Ask { amount, near: amount, period: Period::default(), idle: false };
-    let asks = limits.iter().map(|_| ask).collect();
-    Choice { terms: terms(limits), asks, after: None, within_soft: SmallVec::new(), yields: None }
+    let measures = [amount; Meter::ALL.len()];
+    Choice {
+        terms: terms(limits),
+        worst: measures,
+        likely: measures,
+        after: None,
+        within_soft: SmallVec::new(),
+        yields: None,
+    }
+}
+
+fn admits(store: &Memory, limits: Vec<Bound>, amount: u64) -> bool {
+    store.try_choice(&mut choice(limits, amount), &mut Holds::new(), START).is_ok()
 }
 
 /// A scope's word, and the leases that it counts.
@@ -143,9 +160,9 @@ fn loom_reserve_never_admits_too_much() {
         let (a, b) = (bound(&store, "a", 3), bound(&store, "b", 5));
         let other = {
             let (store, limits) = (store.clone(), vec![a.clone(), b.clone()]);
-            thread::spawn(move || store.try_choice(&mut choice(limits, 2), START).is_ok())
+            thread::spawn(move || admits(&store, limits, 2))
         };
-        let mine = store.try_choice(&mut choice(vec![a.clone(), b.clone()], 2), START).is_ok();
+        let mine = admits(&store, vec![a.clone(), b.clone()], 2);
         let other = other.join().unwrap();
         assert!(mine ^ other, "of two that don't fit together one is admitted: {mine} {other}");
         assert_eq!((state(&store, &a), state(&store, &b)), ((2, 1), (2, 1)));
@@ -163,11 +180,11 @@ fn loom_reserve_refuses_too_much_only_beside_an_undo() {
         let (a, b) = (bound(&store, "a", 1), bound(&store, "b", 1));
         let take = |limits: Vec<Bound>| {
             let store = store.clone();
-            thread::spawn(move || store.try_choice(&mut choice(limits, 1), START).is_ok())
+            thread::spawn(move || admits(&store, limits, 1))
         };
         let both = take(vec![a.clone(), b.clone()]);
         let second = take(vec![b.clone()]);
-        let first = store.try_choice(&mut choice(vec![a.clone()], 1), START).is_ok();
+        let first = admits(&store, vec![a.clone()], 1);
         let (both, second) = (both.join().unwrap(), second.join().unwrap());
         assert!(!(both && (first || second)), "never past a hard amount");
         assert_eq!(state(&store, &a).0, (both || first) as u64, "what was taken and undone leaves nothing");
@@ -193,14 +210,22 @@ fn loom_reserve_tries_again_after_an_undo() {
         let store = store(2);
         let (a, b) = (bound(&store, "a", 1), bound(&store, "b", 0));
         let other = {
-            // A check that passed before the room on `b` went: it takes `a`, misses `b`, and gives `a` back.
+            // A look that found room on `b` before it went: it takes `a`, misses `b`, and gives `a` back.
             let (store, a, b) = (store.clone(), a.clone(), b.clone());
-            thread::spawn(move || assert!(store.take(&choice(vec![a, b], 1), START).is_err()))
+            thread::spawn(move || {
+                let choice = choice(vec![a, b], 1);
+                let (asking, mut holds) = (Asking::Choice(&choice), Holds::new());
+                let lineup = &choice.terms.deal.lineup;
+                assert!(store.take(lineup, &asking, &Looked::new(), &mut holds, START).is_err());
+            })
         };
         let mut mine = choice(vec![a.clone()], 1);
-        let first = store.check(&mine, START).and_then(|()| store.take(&mine, START));
+        let (mut rows, mut holds) = (Looked::new(), Holds::new());
+        let (lineup, asking) = (&mine.terms.deal.lineup, Asking::Choice(&mine));
+        let looked = store.look(lineup, &asking, &mut rows, &mut holds, START);
+        let first = looked.and_then(|()| store.take(lineup, &asking, &rows, &mut holds, START));
         let raced = matches!(first, Err(Miss::Raced(_)));
-        if !first.is_ok() && store.try_choice(&mut mine, START).is_ok() && raced {
+        if first.is_err() && store.try_choice(&mut mine, &mut holds, START).is_ok() && raced {
             TRIED_AGAIN.again();
         }
         other.join().unwrap();
@@ -219,11 +244,11 @@ fn loom_lease_ends_once() {
     model(2, || {
         let store = store(1);
         let limit = bound(&store, "a", 10);
-        let choices = SmallVec::from_iter([choice(vec![limit.clone()], 10)]);
+        let choices = vec![choice(vec![limit.clone()], 10)];
         let (Reserved::Taken(record, ..), _) = store.reserve_now(Reservation { choices }, START) else { panic!() };
         let name = Name::Lease(record.claim.id);
         let settle = || End::Settle {
-            usage: Box::new(Usage::tokens(3, 1)),
+            usage: Usage::tokens(3, 1),
             amounts: Amounts::default().with(Meter::Total, 4),
             cost: Pico(4),
         };
@@ -247,20 +272,25 @@ fn loom_lease_ends_once() {
         let first = store.lookup(&name).unwrap();
         let again = if cancelled { End::Cancel } else { settle() };
         let again = store.end_now(&name, |_| again, START).unwrap();
-        assert!(again.repeat && Arc::ptr_eq(&again.record, &first), "the first receipt");
+        assert!(again.repeat && again.record.state() == first.state(), "the first receipt");
         assert_eq!(state(&store, &limit), (word, pins), "a repeat corrects nothing");
         assert_eq!(store.slab.open(), 0);
     });
     assert!(OUTCOMES.iter().all(Seen::ever), "each of the three wins somewhere");
 }
 
-fn held(id: LeaseId) -> Record {
-    Record::held(Claim::new(id, terms(Vec::new()), START, Holds::new()))
+fn held(id: LeaseId) -> Claim {
+    Claim::new(id, terms(Vec::new()), START, Holds::new())
 }
 
-fn close(slab: &Slab, record: &Arc<Record>) {
-    let Ok(Step::Next(next)) = record.end(&End::Cancel, START) else { panic!() };
-    assert!(slab.step(record, Arc::new(next)), "nobody else ends it");
+fn open(slab: &Slab) -> Arc<Claim> {
+    slab.insert(slab.place().unwrap(), held).0
+}
+
+fn close(slab: &Slab, claim: &Arc<Claim>) {
+    let record = claim.clone().now();
+    let Ok(Ending::Next(next)) = record.end(&End::Cancel, START) else { panic!() };
+    assert!(slab.step(record, next).is_ok(), "nobody else ends it");
 }
 
 /// Four slots; one thread goes a whole round while another keeps a lease, reads it, and ends it.
@@ -268,21 +298,21 @@ fn close(slab: &Slab, record: &Arc<Record>) {
 fn loom_slab_keeps_what_is_open() {
     model(3, || {
         let slab = Arc::new(Slab::new(2));
-        let kept = slab.insert(slab.place().unwrap(), held).record;
+        let kept = open(&slab);
         let other = {
             let slab = slab.clone();
             thread::spawn(move || {
                 for _ in 0..4 {
-                    let record = slab.insert(slab.place().unwrap(), held).record;
-                    assert!(slab.get(record.claim.id).is_some_and(|found| Arc::ptr_eq(&found, &record)));
-                    close(&slab, &record);
+                    let claim = open(&slab);
+                    assert!(slab.get(claim.id).is_some_and(|found| Arc::ptr_eq(&found, &claim)));
+                    close(&slab, &claim);
                 }
             })
         };
-        let id = kept.claim.id;
+        let id = kept.id;
         assert!(slab.get(id).is_some_and(|found| found.is_open()), "an open lease is never forgotten");
         close(&slab, &kept);
-        assert!(slab.get(id).is_none_or(|found| found.claim.id == id), "an old id never finds a new lease");
+        assert!(slab.get(id).is_none_or(|found| found.id == id), "an old id never finds a new lease");
         other.join().unwrap();
         assert_eq!(slab.open(), 0);
     });
@@ -297,20 +327,75 @@ fn loom_slab_gives_a_slot_to_one_of_two() {
             let slab = slab.clone();
             thread::spawn(move || {
                 for _ in 0..3 {
-                    close(&slab, &slab.insert(slab.place().unwrap(), held).record);
+                    close(&slab, &open(&slab));
                 }
-                slab.insert(slab.place().unwrap(), held).record
+                open(&slab)
             })
         };
-        let mine = slab.insert(slab.place().unwrap(), held).record;
+        let mine = open(&slab);
         let other = other.join().unwrap();
-        for record in [mine, other] {
-            assert!(slab.get(record.claim.id).is_some_and(|found| found.is_open()), "an open lease is never forgotten");
+        for claim in [mine, other] {
+            assert!(slab.get(claim.id).is_some_and(|found| found.is_open()), "an open lease is never forgotten");
         }
         assert_eq!(slab.open(), 2);
         assert!(slab.place().is_none(), "no more than two are open");
         assert_eq!(slab.open(), 2, "a refused place does not count");
     });
+}
+
+/// Four slots; somebody looks at an ended lease by its id while another needs its slot: the look finds that lease or
+/// nothing, the new lease has a slot in any case, and whoever knows its id finds it.
+#[test]
+fn loom_slab_is_looked_at_beside_an_insertion() {
+    model(3, || {
+        let slab = Arc::new(Slab::new(2));
+        let ended: Vec<LeaseId> = (0..4)
+            .map(|_| open(&slab))
+            .map(|claim| {
+                close(&slab, &claim);
+                claim.id
+            })
+            .collect();
+        let (first, looks) = (ended[0], slab.clone());
+        let looker = thread::spawn(move || {
+            assert!(looks.get(first).is_none_or(|found| found.id == first && !found.is_open()));
+        });
+        let new = open(&slab);
+        looker.join().unwrap();
+        assert!(slab.get(new.id).is_some_and(|found| Arc::ptr_eq(&found, &new)), "it has a slot");
+        close(&slab, &new);
+        assert_eq!(slab.open(), 0);
+    });
+}
+
+/// Two ways on from the held state at once, an extension and an ending: one of them is the first step, and the other
+/// goes on from there or is told so.
+#[test]
+fn loom_lease_takes_one_first_step() {
+    static ORDERS: [Seen; 2] = [Seen::NEVER; 2];
+    model(3, || {
+        let claim = Arc::new(held(LeaseId { slot: 0, generation: 0, tag: 0 }));
+        let other = {
+            let claim = claim.clone();
+            thread::spawn(move || {
+                let record = claim.now();
+                let more = record.raised(&[]);
+                *record.state() == State::Held && record.step(more).is_ok()
+            })
+        };
+        let ended = loop {
+            let record = claim.clone().now();
+            let Ok(Ending::Next(next)) = record.end(&End::Abandon(Cause::Dropped, None), START) else { panic!() };
+            if let Ok(record) = record.step(next) {
+                break record;
+            }
+        };
+        let extended = other.join().unwrap();
+        ORDERS[extended as usize].again();
+        assert!(matches!(ended.state(), State::Unresolved(_)));
+        assert_eq!(claim.now().state(), ended.state(), "nothing follows an extension that came too late");
+    });
+    assert!(ORDERS.iter().all(Seen::ever), "each of the two is first somewhere");
 }
 
 /// A lease filed while a sweep passes its bucket is found by that sweep or by the next.
@@ -334,7 +419,7 @@ fn loom_wheel_finds_what_is_filed_beside_a_sweep() {
                 // ORDERING: relaxed, as above.
                 assert!(slot == 0 || open.load(Ordering::Relaxed) == 1, "the lease is there");
                 found += slot;
-                Look::Ended
+                wheel::Look::Ended
             });
         };
         sweep(6 * TICK);
@@ -359,7 +444,7 @@ fn loom_wheel_finds_what_is_filed_late() {
         let mut found = false;
         wheel.sweep(8 * TICK, 8, |_| {
             found = true;
-            Look::Ended
+            wheel::Look::Ended
         });
         assert!(found, "lost for a round");
     });
@@ -377,7 +462,7 @@ fn loom_wheel_leaves_the_rest_to_the_next_sweep() {
             move || {
                 wheel.sweep(now, at_most, |slot| {
                     found.lock().unwrap()[slot as usize] = true;
-                    Look::Ended
+                    wheel::Look::Ended
                 });
             }
         };

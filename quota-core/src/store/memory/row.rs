@@ -81,6 +81,10 @@ pub struct Rows {
     spares: Box<[CachePadded<AtomicU32>]>,
 }
 
+/// What proves how a row stood: no other state of it has the same.
+#[derive(Debug, Clone, Copy)]
+pub struct Header(u64);
+
 /// A spare buffer that one thread has to itself, until it is handed back by `Rows::release`.
 pub struct Spare {
     slot: usize,
@@ -146,7 +150,8 @@ impl Rows {
         self.snapshot(row).1
     }
 
-    fn snapshot(&self, row: u32) -> (u64, Words) {
+    /// The row's words at one moment, to be replaced by others.
+    pub fn snapshot(&self, row: u32) -> (Header, Words) {
         let header = &self.headers[row as usize];
         loop {
             // ORDERING: acquire pairs with the release of the swap that put the buffer in place: its words are there.
@@ -159,7 +164,7 @@ impl Rows {
             fence(Ordering::Acquire);
             // ORDERING: relaxed, after the fence.
             if header.load(Ordering::Relaxed) == before {
-                return (before, words);
+                return (Header(before), words);
             }
             crate::sync::spin();
         }
@@ -171,32 +176,36 @@ impl Rows {
     pub fn update<R>(&self, spare: &mut Spare, row: u32, mut change: impl FnMut(&mut Words) -> Option<R>) -> Option<R> {
         let backoff = Backoff::new();
         loop {
-            let (header, words) = self.snapshot(row);
-            let mut next = words;
+            let (header, before) = self.snapshot(row);
+            let mut next = before;
             let result = change(&mut next)?;
-            if next == words {
+            if next == before || self.replace(spare, row, header, &next) {
                 return Some(result);
             }
-            let buffer = &self.buffers[spare.buffer as usize];
-            for (word, value) in buffer.0.iter().zip(next) {
-                // ORDERING: relaxed; published by the release of the swap below, kept apart from old readers of this
-                // buffer by the release fence that followed taking it (in `claim`, or after the swap below).
-                word.store(value, Ordering::Relaxed);
-            }
-            let new = (header >> INDEX_BITS).wrapping_add(1) << INDEX_BITS | spare.buffer as u64;
-            // ORDERING: release publishes the words just written to the acquire load in `snapshot`. Failure is relaxed:
-            // the loop starts again with that load.
-            match self.headers[row as usize].compare_exchange(header, new, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => {
-                    spare.buffer = index(header);
-                    // ORDERING: release fence, as in `claim`: what is written into the old buffer from here on comes
-                    // with the new header.
-                    fence(Ordering::Release);
-                    return Some(result);
-                }
-                Err(_) => crate::sync::pause(&backoff),
-            }
+            crate::sync::pause(&backoff);
         }
+    }
+
+    /// Replaces the whole row if nobody has changed it since it was looked at; tells whether it did.
+    pub fn replace(&self, spare: &mut Spare, row: u32, Header(header): Header, next: &Words) -> bool {
+        let buffer = &self.buffers[spare.buffer as usize];
+        for (word, value) in buffer.0.iter().zip(next) {
+            // ORDERING: relaxed; published by the release of the swap below, kept apart from old readers of this
+            // buffer by the release fence that followed taking it (in `claim`, or after the swap below).
+            word.store(*value, Ordering::Relaxed);
+        }
+        let new = (header >> INDEX_BITS).wrapping_add(1) << INDEX_BITS | spare.buffer as u64;
+        // ORDERING: release publishes the words just written to the acquire load in `snapshot`. Failure is relaxed: who
+        // wants to go on looks again, with that load.
+        let swapped = self.headers[row as usize].compare_exchange(header, new, Ordering::Release, Ordering::Relaxed);
+        if swapped.is_err() {
+            return false;
+        }
+        spare.buffer = index(header);
+        // ORDERING: release fence, as in `claim`: what is written into the old buffer from here on comes with the new
+        // header.
+        fence(Ordering::Release);
+        true
     }
 }
 

@@ -5,33 +5,28 @@
 //! There are twice as many slots as leases may be open. A new lease takes the next slot in turn that has no open lease,
 //! so at least as many ended leases are remembered as may be open, and no list of free slots is needed.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use crate::lease::{LeaseId, Record};
-use crate::sync::{ArcCell, AtomicU64, Ordering};
+use crate::lease::{Claim, First, LeaseId, Record};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, TryCell};
 
 pub(crate) struct Slab {
-    /// One cell a slot. Written by `insert` (an ended lease by a new one) and `step` (a record by its next).
-    slots: Box<[ArcCell<Record>]>,
-    /// Counts insertions tried: its low bits name the slot, the rest its generation. Only ever grows.
+    /// Whether a slot is taken: 1 from before a lease is put in until it has ended. Set by `next_free`, cleared by
+    /// `close`. Apart from the leases, so that looking for a slot touches none of them.
+    taken: Box<[AtomicU32]>,
+    /// One cell a slot. Written by `insert`, by the one who has taken the slot.
+    slots: Box<[TryCell<Claim>]>,
+    /// Counts slots tried: its low bits name the slot, the rest its generation. Only ever grows.
     cursor: AtomicU64,
     /// Open leases. Raised before a lease is put in, lowered after it has ended, so it never counts too few.
     open: AtomicU64,
     max_open: u64,
     /// Keys the tags of ids.
-    secret: RandomState,
+    secret: ahash::RandomState,
 }
 
 /// The right to open one lease, which the counter of open leases has been raised for.
 pub(crate) struct Place(());
-
-/// A lease just put in.
-pub(crate) struct Inserted {
-    pub(crate) record: Arc<Record>,
-    /// The ended lease that was forgotten for it.
-    pub(crate) forgotten: Option<Arc<Record>>,
-}
 
 impl Slab {
     /// A slab for at most `max_open` open leases (1 to 2^30).
@@ -39,11 +34,12 @@ impl Slab {
         let max_open = max_open.clamp(1, 1 << 30);
         let slots = (max_open as usize * 2).next_power_of_two();
         Slab {
-            slots: (0..slots).map(|_| ArcCell::empty()).collect(),
+            taken: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            slots: (0..slots).map(|_| TryCell::empty()).collect(),
             cursor: AtomicU64::new(0),
             open: AtomicU64::new(0),
             max_open: max_open as u64,
-            secret: RandomState::new(),
+            secret: ahash::RandomState::new(),
         }
     }
 
@@ -67,69 +63,78 @@ impl Slab {
         // it has gone, so `open` is never below the truth and the bound holds.
         let room = self.open.fetch_add(1, Ordering::Relaxed) < self.max_open;
         if !room {
-            self.close();
+            // ORDERING: relaxed, as above.
+            self.open.fetch_sub(1, Ordering::Relaxed);
         }
         room.then_some(Place(()))
     }
 
-    /// Puts a lease in; `make` is called once with its id.
-    pub(crate) fn insert(&self, _place: Place, make: impl FnOnce(LeaseId) -> Record) -> Inserted {
-        let (id, mut before) = self.next_free();
-        let mut record = Arc::new(make(id));
-        while !self.slots[record.claim.id.slot as usize].swap_if(before.as_ref(), record.clone()) {
-            // Somebody a whole round ahead took the slot meanwhile: the next one.
-            let (id, next) = self.next_free();
-            (record, before) = (rename(&record, id), next);
+    /// Puts a lease in; `make` is called once with its id. Gives the ended lease that was forgotten for it.
+    pub(crate) fn insert(
+        &self,
+        _place: Place,
+        make: impl FnOnce(LeaseId) -> Claim,
+    ) -> (Arc<Claim>, Option<Arc<Claim>>) {
+        let mut claim = Arc::new(make(self.next_free()));
+        loop {
+            let slot = claim.id.slot as usize;
+            if let Some(forgotten) = self.slots[slot].try_swap(claim.clone()) {
+                return (claim, forgotten);
+            }
+            // Somebody is looking at what was there: another slot, rather than wait.
+            // ORDERING: release, see `next_free`.
+            self.taken[slot].store(0, Ordering::Release);
+            claim = Arc::new(renamed(&claim, self.next_free()));
         }
-        Inserted { record, forgotten: before }
     }
 
-    /// The next slot in turn without an open lease, as the id of a lease there, and what is in it. There is one for
-    /// whoever has a place: less than half of the slots have open leases.
-    fn next_free(&self) -> (LeaseId, Option<Arc<Record>>) {
+    /// Takes the next slot in turn without an open lease. There is one for whoever has a place: less than half of the
+    /// slots have open leases.
+    fn next_free(&self) -> LeaseId {
         let mask = self.slots.len() as u64 - 1;
         loop {
             // ORDERING: relaxed; only that every caller gets another number matters.
             let turn = self.cursor.fetch_add(1, Ordering::Relaxed);
             // An odd factor visits every slot once a round, and spreads neighbours over cache lines.
             let slot = (turn.wrapping_mul(0x9E37_79B1) & mask) as u32;
-            let before = self.slots[slot as usize].load();
-            if !before.as_ref().is_some_and(|record| record.is_open()) {
-                return (self.id(slot, (turn >> mask.count_ones()) as u32), before);
+            // ORDERING: acquire pairs with the release in `close`: whoever takes the slot comes after all that its last
+            // owner did.
+            if self.taken[slot as usize].swap(1, Ordering::Acquire) == 0 {
+                return self.id(slot, (turn >> mask.count_ones()) as u32);
             }
         }
     }
 
-    /// The lease as it stands.
-    pub(crate) fn get(&self, id: LeaseId) -> Option<Arc<Record>> {
+    /// The lease; `None` also for one that is being forgotten at this moment.
+    pub(crate) fn get(&self, id: LeaseId) -> Option<Arc<Claim>> {
         let cell = self.slots.get(id.slot as usize)?;
-        cell.load().filter(|record| record.claim.id == id)
+        cell.try_load().filter(|claim| claim.id == id)
     }
 
     /// Whatever is in a slot.
-    pub(crate) fn at(&self, slot: usize) -> Option<Arc<Record>> {
-        self.slots[slot].load()
+    pub(crate) fn at(&self, slot: usize) -> Option<Arc<Claim>> {
+        self.slots[slot].try_load()
     }
 
-    /// Puts the next record of a lease in place if it still stands as `before`; tells whether it did.
-    pub(crate) fn step(&self, before: &Arc<Record>, next: Arc<Record>) -> bool {
-        let closes = before.is_open() && !next.is_open();
-        let done = self.slots[before.claim.id.slot as usize].swap_if(Some(before), next);
-        if done && closes {
-            self.close();
-        }
-        done
-    }
-
-    fn close(&self) {
-        // ORDERING: relaxed, see `insert`.
+    /// Gives the slot of a lease free that has ended; called once, by whoever ended it.
+    pub(crate) fn close(&self, id: LeaseId) {
+        // ORDERING: release, see `next_free`.
+        self.taken[id.slot as usize].store(0, Ordering::Release);
+        // ORDERING: relaxed, see `place`.
         self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Steps a lease on if it still stands as `before`; gives the record after the step, or of now.
+    pub(crate) fn step(&self, before: Record, next: Box<First>) -> Result<Record, Record> {
+        let after = before.step(next)?;
+        if !after.is_open() {
+            self.close(after.claim.id);
+        }
+        Ok(after)
     }
 }
 
-/// The same record under another id, for the rare insertion that lost its slot.
-fn rename(record: &Record, id: LeaseId) -> Arc<Record> {
-    let claim = &record.claim;
-    let claim = crate::lease::Claim::new(id, claim.terms.clone(), claim.at, claim.holds.clone());
-    Arc::new(Record::held(claim))
+/// The same claim under another id, for the rare insertion that could not have its slot.
+fn renamed(claim: &Claim, id: LeaseId) -> Claim {
+    Claim::new(id, claim.terms.clone(), claim.at, claim.holds.clone())
 }

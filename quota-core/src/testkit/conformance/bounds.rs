@@ -24,7 +24,7 @@ pub fn l9_full_of_leases_refuses_and_forgets_nothing_open<S: TestStore>() {
         assert_eq!((refusal.reason, refusal.wait), (Reason::LeasesExhausted, Wait::Unknown));
     }
     assert_eq!(scene.balances(), before);
-    assert!(leases.iter().all(|lease| scene.find(lease.id()).is_some_and(|record| record.state == State::Held)));
+    assert!(leases.iter().all(|lease| scene.find(lease.id()).is_some_and(|record| *record.state() == State::Held)));
     scene.settle(&leases.remove(0), 1, 1).unwrap();
     leases.push(scene.lease(&request("again", 1, 1)));
     // An unresolved lease is open: its place comes free when it is resolved, or by its age.

@@ -159,7 +159,7 @@ impl<S: TestStore> Scene<S> {
     }
 
     /// The lease as it stands in the store.
-    pub fn find(&self, lease: LeaseId) -> Option<Arc<Record>> {
+    pub fn find(&self, lease: LeaseId) -> Option<Record> {
         S::wait(self.gate.store().find(Name::Lease(lease), |record| record))
     }
 

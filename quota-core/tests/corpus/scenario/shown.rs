@@ -205,7 +205,7 @@ pub fn replayed(gate: &Gate) -> Found {
     };
     gate.journal().scan(&mut |entry| {
         if let quota_core::journal::Event::Admitted(record) = &entry.event {
-            check(&record.claim.terms.lineup);
+            check(&record.claim.terms.deal.lineup);
         }
         true
     });

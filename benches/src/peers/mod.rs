@@ -1,0 +1,7 @@
+//! What the gate is measured against.
+
+mod governor;
+mod limitador;
+
+pub use self::governor::SixChecks;
+pub use self::limitador::SixReservations;

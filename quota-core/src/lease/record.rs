@@ -1,0 +1,490 @@
+//! Records: how a lease stands, and the steps from one state to the next.
+//!
+//! Floor 2. Invariant: a lease leaves the held state once, and every repeat of an ending finds what the first one did.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Claim, Hold, LeaseId, Noted};
+use crate::account::Bound;
+use crate::meter::Rule;
+use crate::sync::ArcCell;
+use crate::time::Now;
+use crate::units::{Amounts, Meter, Pico, Usd};
+use crate::usage::Usage;
+
+/// How a lease went on. Most are held and then end: the ending stands in the claim itself. One that is extended or
+/// becomes unresolved steps on in a cell.
+#[derive(Debug)]
+// As with `State`: nearly every one is an ending.
+#[allow(clippy::large_enum_variant)]
+pub(crate) enum First {
+    /// It has ended.
+    Ended(Stand),
+    /// It steps on: the record of now.
+    On(ArcCell<Stand>),
+}
+
+impl First {
+    fn of(stand: Stand) -> Box<First> {
+        Box::new(match stand.state.is_open() {
+            false => First::Ended(stand),
+            true => First::On(ArcCell::new(Arc::new(stand))),
+        })
+    }
+
+    /// Which record it makes, if it is the first step.
+    fn step(&self) -> Step {
+        match self {
+            First::Ended(_) => Step::Ended,
+            First::On(cell) => cell.load().map_or(Step::Held, Step::On),
+        }
+    }
+
+    /// Where it leads, if it is a later step.
+    fn stand(self) -> Option<Arc<Stand>> {
+        match self {
+            First::Ended(stand) => Some(Arc::new(stand)),
+            First::On(cell) => cell.load(),
+        }
+    }
+}
+
+/// Where a step led. Boxed as it comes into being: it is larger than what is good to move about.
+#[derive(Debug)]
+pub(crate) struct Stand {
+    more: Vec<Hold>,
+    state: State,
+    /// Whether the step that led here is in the journal.
+    noted: Noted,
+}
+
+/// A lease at one moment. Each step of its life makes a new record; an earlier one stays as it is.
+///
+/// A clone costs one or two reference counts.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// What it is about.
+    pub claim: Arc<Claim>,
+    step: Step,
+}
+
+/// Which of a lease's records it is.
+#[derive(Debug, Clone)]
+enum Step {
+    /// The first one: held as admitted.
+    Held,
+    /// The one that ended it, where that was the first step: it stands in the claim.
+    Ended,
+    /// Any other.
+    On(Arc<Stand>),
+}
+
+/// How a lease stands.
+#[derive(Debug, Clone, PartialEq)]
+// Nearly every lease is settled once, and the ending stands where the state is: a box would be one more allocation each.
+#[allow(clippy::large_enum_variant)]
+pub enum State {
+    /// Open: everything reserved is held.
+    Held,
+    /// Charged as reserved because the usage is unknown; slots are free; one late settle corrects it.
+    Unresolved(Unresolved),
+    /// Charged as used.
+    Settled(Settled),
+    /// Given back whole.
+    Cancelled(Now),
+}
+
+impl State {
+    /// Whether the lease still keeps its slot: held, or waiting to be resolved.
+    pub fn is_open(&self) -> bool {
+        matches!(self, State::Held | State::Unresolved(_))
+    }
+}
+
+/// Why and since when a usage is unknown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unresolved {
+    /// Since when.
+    pub since: Now,
+    /// Why.
+    pub cause: Cause,
+    /// The best-known figures, for instance the running count of a stream that broke.
+    pub seen: Option<Box<Usage>>,
+}
+
+/// Why a usage is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// The lease was dropped.
+    Dropped,
+    /// Its deadline passed.
+    Expired,
+    /// The upstream's answer carried no usable usage.
+    NoUsage,
+    /// The upstream failed after the request was sent.
+    UpstreamFailed,
+}
+
+impl Cause {
+    /// The name in journals and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::Dropped => "dropped",
+            Cause::Expired => "expired",
+            Cause::NoUsage => "no_usage",
+            Cause::UpstreamFailed => "upstream_failed",
+        }
+    }
+}
+
+/// What a settled lease was charged.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settled {
+    /// When.
+    pub at: Now,
+    /// The provider's figures; `None` where the reservation was taken as used (`assumed`).
+    pub usage: Option<Usage>,
+    /// What was charged per meter.
+    pub amounts: Amounts,
+    /// The exact cost.
+    pub cost: Pico,
+    /// Whether it was unresolved before.
+    pub late: bool,
+}
+
+/// How a caller wants a lease to end.
+#[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)] // As with `State`.
+pub enum End {
+    /// With the provider's figures, priced.
+    Settle {
+        /// The figures.
+        usage: Usage,
+        /// What they come to per meter.
+        amounts: Amounts,
+        /// Their exact cost.
+        cost: Pico,
+    },
+    /// The request never left.
+    Cancel,
+    /// The usage is unknown.
+    Abandon(Cause, Option<Box<Usage>>),
+    /// An unresolved lease has waited long enough: the reservation is taken as used.
+    Assume,
+}
+
+/// An ending that was refused; nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndError {
+    /// No lease of this id is known: it never was, or it ended so long ago that it is forgotten.
+    #[error("no lease `{0}` is known")]
+    Unknown(String),
+    /// It has ended with other figures.
+    #[error("lease {lease} has ended with {field} = {first}; {second} differs, nothing was changed")]
+    Conflict {
+        /// The lease.
+        lease: LeaseId,
+        /// The first field that differs.
+        field: &'static str,
+        /// Its value at the first ending.
+        first: String,
+        /// Its value now.
+        second: String,
+    },
+    /// A request that was sent can't be cancelled: settle it, or let it be unresolved.
+    #[error("lease {0} was sent upstream and can't be cancelled")]
+    CancelAfterSent(LeaseId),
+    /// The store did not answer; the ending can be repeated.
+    #[error("the store does not answer")]
+    StoreUnavailable,
+}
+
+impl EndError {
+    /// The stable code of the error.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            EndError::Unknown(_) => "lease_unknown",
+            EndError::Conflict { .. } => "lease_conflict",
+            EndError::CancelAfterSent(_) => "cancel_after_sent",
+            EndError::StoreUnavailable => "store_unavailable",
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, EndError::StoreUnavailable)
+    }
+}
+
+/// What an ending does to a record.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    /// It stands like this next, as if this were its first step.
+    Next(Box<First>),
+    /// It had ended the same way before.
+    Repeat,
+}
+
+impl Claim {
+    /// The lease as it stands.
+    pub(crate) fn now(self: Arc<Claim>) -> Record {
+        let step = self.first.get().map_or(Step::Held, First::step);
+        Record { claim: self, step }
+    }
+
+    /// Whether the lease still keeps its slot: held, or waiting to be resolved.
+    pub(crate) fn is_open(&self) -> bool {
+        match self.first.get() {
+            None => true,
+            Some(First::Ended(_)) => false,
+            Some(First::On(cell)) => cell.with(|stand| stand.is_none_or(|stand| stand.state.is_open())),
+        }
+    }
+}
+
+impl Record {
+    fn stand(&self) -> Option<&Stand> {
+        match &self.step {
+            Step::Held => None,
+            Step::On(stand) => Some(stand),
+            Step::Ended => match self.claim.first.get() {
+                Some(First::Ended(stand)) => Some(stand),
+                Some(First::On(_)) | None => None,
+            },
+        }
+    }
+
+    /// How it stands.
+    pub fn state(&self) -> &State {
+        self.stand().map_or(&State::Held, |stand| &stand.state)
+    }
+
+    /// What was taken later, by extending it; at most one hold a limit and period.
+    pub fn more(&self) -> &[Hold] {
+        self.stand().map_or(&[], |stand| &stand.more)
+    }
+
+    /// `true` for the first who asks whether the step that led here is in the journal; of a lease that is held as it was
+    /// admitted, its admission.
+    pub(crate) fn first_to_note(&self) -> bool {
+        self.stand().map_or(&self.claim.noted, |stand| &stand.noted).first()
+    }
+
+    /// Steps on, if it still stands like this; gives the record after the step, or of now if somebody else was first.
+    pub(crate) fn step(self, next: Box<First>) -> Result<Record, Record> {
+        let Record { claim, step } = self;
+        match step {
+            Step::Held => {
+                let step = next.step();
+                match claim.first.set(next) {
+                    true => Ok(Record { claim, step }),
+                    false => Err(claim.now()),
+                }
+            }
+            Step::On(before) => {
+                let Some(next) = next.stand() else { return Err(claim.now()) };
+                let done = match claim.first.get() {
+                    Some(First::On(cell)) => cell.swap_if(Some(&before), next.clone()),
+                    Some(First::Ended(_)) | None => false,
+                };
+                if done { Ok(Record { claim, step: Step::On(next) }) } else { Err(claim.now()) }
+            }
+            // Nothing follows an ending.
+            Step::Ended => Err(Record { claim, step }),
+        }
+    }
+
+    /// Whether the lease still keeps its slot: held, or waiting to be resolved.
+    pub fn is_open(&self) -> bool {
+        self.state().is_open()
+    }
+
+    /// Whether it was settled with a usage that has no price, or has none for a part of it, and so cost less than it
+    /// should have.
+    pub fn is_unpriced(&self) -> bool {
+        let State::Settled(settled) = self.state() else { return false };
+        let ran = settled.usage.as_ref().filter(|usage| usage.requests > 0);
+        ran.is_some_and(|usage| self.claim.terms.price().is_none_or(|price| price.lacks(usage)))
+    }
+
+    /// All that was taken, in order.
+    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.claim.holds.iter().chain(self.more())
+    }
+
+    /// The same with more held. A hold on a limit and window that an extension has raised before raises that hold, so a
+    /// lease has at most one hold a limit and period beside those that it was admitted with.
+    pub(crate) fn raised(&self, holds: &[Hold]) -> Box<First> {
+        let mut more = self.more().to_vec();
+        for hold in holds.iter().filter(|hold| hold.amount > 0) {
+            let periodic = matches!(self.limit(hold).rule, Rule::Budget(_));
+            let same = |before: &&mut Hold| before.limit == hold.limit && (!periodic || before.mark == hold.mark);
+            match more.iter_mut().find(same) {
+                Some(before) => *before = Hold { amount: before.amount.saturating_add(hold.amount), ..*hold },
+                None => more.push(*hold),
+            }
+        }
+        First::of(Stand { more, state: State::Held, noted: Noted::default() })
+    }
+
+    /// What is held on one limit.
+    pub(crate) fn held_on(&self, limit: u16) -> u64 {
+        self.holds().filter(|hold| hold.limit == limit).fold(0, |sum, hold| sum.saturating_add(hold.amount))
+    }
+
+    /// The limit that a hold is on.
+    pub fn limit(&self, hold: &Hold) -> &Bound {
+        &self.claim.terms.deal.lineup.limits()[hold.limit as usize]
+    }
+
+    /// The largest amount held per meter.
+    pub fn held_amounts(&self) -> Amounts {
+        let limits = self.claim.terms.deal.lineup.spots();
+        let mut amounts = Amounts::default();
+        if self.more().is_empty() {
+            // One hold a limit.
+            for hold in &self.claim.holds {
+                let meter = limits[hold.limit as usize].meter;
+                amounts.set(meter, amounts.get(meter).max(hold.amount));
+            }
+            return amounts;
+        }
+        let mut sums: SmallVec<[(u16, u64); 8]> = SmallVec::new();
+        for hold in self.holds() {
+            match sums.iter_mut().find(|(limit, _)| *limit == hold.limit) {
+                Some((_, sum)) => *sum = sum.saturating_add(hold.amount),
+                None => sums.push((hold.limit, hold.amount)),
+            }
+        }
+        for (limit, sum) in sums {
+            let meter = limits[limit as usize].meter;
+            amounts.set(meter, amounts.get(meter).max(sum));
+        }
+        amounts
+    }
+
+    /// The worst case in money: what was agreed, or what the hold was raised to since.
+    pub fn worst_cost(&self) -> Pico {
+        let (held, agreed) = (Usd::from_units(self.held_amounts().get(Meter::Money)), self.claim.terms.worst_cost);
+        // The hold is rounded up, so it says more only where it was raised.
+        if held > agreed.to_usd() { Pico(held.units() as u128 * 10_000) } else { agreed }
+    }
+
+    /// What an ending makes of it.
+    ///
+    /// # Errors
+    /// [`EndError::Conflict`] if it ended otherwise before, [`EndError::CancelAfterSent`].
+    pub(crate) fn end(&self, end: &End, now: Now) -> Result<Ending, EndError> {
+        let next =
+            |state| Ok(Ending::Next(First::of(Stand { more: self.more().to_vec(), state, noted: Noted::default() })));
+        let late = !matches!(self.state(), State::Held);
+        match (self.state(), end) {
+            (State::Held, End::Cancel) if !self.claim.keep_back() => Err(EndError::CancelAfterSent(self.claim.id)),
+            (State::Held, End::Cancel) => next(State::Cancelled(now)),
+            (State::Held, End::Abandon(cause, seen)) => {
+                next(State::Unresolved(Unresolved { since: now, cause: *cause, seen: seen.clone() }))
+            }
+            (State::Held | State::Unresolved(_), End::Settle { usage, amounts, cost }) => {
+                let (usage, amounts, cost) = (Some(usage.clone()), *amounts, *cost);
+                next(State::Settled(Settled { at: now, usage, amounts, cost, late }))
+            }
+            (State::Held | State::Unresolved(_), End::Assume) => {
+                let (amounts, cost) = (self.held_amounts().counted(), self.worst_cost());
+                next(State::Settled(Settled { at: now, usage: None, amounts, cost, late }))
+            }
+            (State::Settled(first), End::Settle { usage, .. }) => match first.usage.as_ref() {
+                Some(before) => match before.first_difference(usage) {
+                    None => Ok(Ending::Repeat),
+                    Some((field, first, second)) => Err(self.conflict(field, first, second)),
+                },
+                None => Err(self.conflict("usage", "the reservation".into(), "figures".into())),
+            },
+            (State::Cancelled(_), End::Cancel) => Ok(Ending::Repeat),
+            // An ending that says nothing new about one that has ended, or that is unresolved already.
+            (_, End::Abandon(..) | End::Assume) => Ok(Ending::Repeat),
+            (_, End::Cancel) => Err(self.conflict("outcome", self.state_name().into(), "cancelled".into())),
+            (State::Cancelled(_), End::Settle { .. }) => {
+                Err(self.conflict("outcome", self.state_name().into(), "settled".into()))
+            }
+        }
+    }
+
+    /// What each hold stands at in this record, in the order of [`Record::holds`].
+    pub fn standing(&self) -> Vec<(&Hold, u64)> {
+        let corrections = self.corrections();
+        let mut corrected = corrections.iter().peekable();
+        let mut standing = Vec::new();
+        for hold in self.holds() {
+            let freed = self.limit(hold).meter.is_held() && *self.state() != State::Held;
+            let kept = if freed { 0 } else { hold.amount };
+            let to = corrected.next_if(|(of, _)| std::ptr::eq(*of, hold));
+            standing.push((hold, to.map_or(kept, |(_, to)| *to)));
+        }
+        standing
+    }
+
+    fn conflict(&self, field: &'static str, first: String, second: String) -> EndError {
+        EndError::Conflict { lease: self.claim.id, field, first, second }
+    }
+
+    /// The state's name in journals and errors.
+    pub fn state_name(&self) -> &'static str {
+        match self.state() {
+            State::Held => "held",
+            State::Unresolved(_) => "unresolved",
+            State::Settled(_) => "settled",
+            State::Cancelled(_) => "cancelled",
+        }
+    }
+
+    /// What is charged per meter, where a held lease that was never extended was settled with figures: each of its holds is
+    /// replaced by that, and slots come free.
+    pub(crate) fn plainly_settled(&self) -> Option<&Amounts> {
+        match self.state() {
+            State::Settled(settled) if !settled.late && settled.usage.is_some() && self.more().is_empty() => {
+                Some(&settled.amounts)
+            }
+            _ => None,
+        }
+    }
+
+    /// The holds that the step that led to this record replaces, and by what; in the order of [`Record::holds`].
+    ///
+    /// Of several holds on one limit, all but the last are filled first: the last takes what is left of the usage.
+    pub fn corrections(&self) -> SmallVec<[(&Hold, u64); 8]> {
+        let mut corrections = SmallVec::new();
+        let (limits, state) = (self.claim.terms.deal.lineup.limits(), self.state());
+        let extended = !self.more().is_empty();
+        let mut spent: SmallVec<[(u16, u64); 8]> = SmallVec::new();
+        for (at, hold) in self.holds().enumerate() {
+            let meter = limits[hold.limit as usize].meter;
+            let to = match state {
+                State::Held => continue,
+                State::Cancelled(_) => 0,
+                // The slots come free; a late settle finds them so.
+                State::Unresolved(_) if meter.is_held() => 0,
+                State::Settled(settled) if meter.is_held() && !settled.late => 0,
+                State::Unresolved(_) => continue,
+                State::Settled(settled) if meter.is_held() || settled.usage.is_none() => continue,
+                // One hold a limit.
+                State::Settled(settled) if !extended => settled.amounts.get(meter),
+                State::Settled(settled) => {
+                    let is_last = !self.holds().skip(at + 1).any(|later| later.limit == hold.limit);
+                    let before = spent.iter().find(|(limit, _)| *limit == hold.limit).map_or(0, |(_, sum)| *sum);
+                    let left = settled.amounts.get(meter).saturating_sub(before);
+                    let here = if is_last { left } else { left.min(hold.amount) };
+                    match spent.iter_mut().find(|(limit, _)| *limit == hold.limit) {
+                        Some((_, sum)) => *sum += here,
+                        None => spent.push((hold.limit, here)),
+                    }
+                    here
+                }
+            };
+            corrections.push((hold, to));
+        }
+        corrections
+    }
+}

@@ -1,0 +1,1 @@
+export { quotaMiddleware } from './ai.cjs'

@@ -1,0 +1,1 @@
+export { ROUTES, quotaPlugin } from './fastify.cjs'

@@ -1,0 +1,1 @@
+export { ROUTES, quotaFetch } from './fetch.cjs'

@@ -1,0 +1,1 @@
+export { ROUTES, quotaMiddleware } from './hono.cjs'
