@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check ci
+.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check bench-python ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -27,6 +27,10 @@ text:
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:
 	@cargo run --release -p benches --bin fairness
+
+# Admitting and settling in Python beside other limiters of requests, one minute once built.
+bench-python:
+	@bash .ci/bench-python
 
 # Thousands of gates in virtual time, under load and faults, beside books of their own; some minutes.
 SEEDS ?= 5000
