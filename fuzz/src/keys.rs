@@ -55,9 +55,11 @@ fn claims(gate: &Gate, text: &str) {
         Ok(who) => {
             let tenant = if claims["org"] == "o1" { "acme" } else { "other" };
             assert_eq!(who.tenant(), tenant);
-            // The other tenant has no key of this name.
-            let under = who.tenant() == "acme" && who.key() == Some("p");
-            assert!(!under || who.app() == Some("bot"), "what the key fixes goes before the claims");
+            let under = who.key().map(|key| (who.tenant(), key, who.app()));
+            assert!(
+                under.is_none_or(|under| under == ("acme", "p", Some("bot"))),
+                "no other key is there, and what it fixes goes before the claims: {under:?}"
+            );
             assert!([who.user(), who.app(), who.lane()].into_iter().flatten().all(|name| !name.is_empty()));
         }
         Err(refusal) => assert!(!refusal.message().is_empty()),

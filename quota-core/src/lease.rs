@@ -242,6 +242,11 @@ pub struct Claim {
 pub(crate) struct Noted(AtomicU32);
 
 impl Noted {
+    pub(crate) fn is_noted(&self) -> bool {
+        // ORDERING: relaxed, as in `first`.
+        self.0.load(Ordering::Relaxed) & 1 != 0
+    }
+
     /// `true` for the first who asks, `false` for everybody else.
     pub(crate) fn first(&self) -> bool {
         // ORDERING: relaxed; only that one of all is the first matters, what it writes came with the record itself.

@@ -87,38 +87,60 @@ impl<T> ArcCell<T> {
 /// An `Arc` that one thread at a time replaces and others look at; nobody waits: who would have to is told so.
 ///
 /// A look beside a replacement finds nothing, a replacement beside a look is not made; looks do not disturb each other.
-pub(crate) struct TryCell<T>(RwLock<Option<Arc<T>>>);
+#[cfg(not(quota_loom))]
+pub(crate) struct TryCell<T>(parking_lot::RwLock<Option<Arc<T>>>);
 
 #[cfg(not(quota_loom))]
-use parking_lot::RwLock;
-
-#[cfg(quota_loom)]
-use loom::sync::RwLock;
-
 impl<T> TryCell<T> {
     pub(crate) fn empty() -> Self {
-        TryCell(RwLock::new(None))
+        TryCell(parking_lot::RwLock::new(None))
     }
 
     /// What is there; `None` if nothing is, or if it is being replaced.
     pub(crate) fn try_load(&self) -> Option<Arc<T>> {
-        let there = self.0.try_read();
-        #[cfg(quota_loom)]
-        let there = there.ok()?;
-        // Lets another thread come while this one looks.
-        #[cfg(quota_loom)]
-        loom::thread::yield_now();
-        #[cfg(not(quota_loom))]
-        let there = there?;
-        there.clone()
+        self.0.try_read()?.clone()
     }
 
     /// Puts `new` in place and gives what was there; `None`, and nothing is done, if somebody is looking.
     pub(crate) fn try_swap(&self, new: Arc<T>) -> Option<Option<Arc<T>>> {
-        let there = self.0.try_write();
-        #[cfg(quota_loom)]
-        let there = there.ok();
-        Some(there?.replace(new))
+        Some(self.0.try_write()?.replace(new))
+    }
+}
+
+/// Under loom the lock's word is loom's. Its own lock would not do: there whoever is about to try waits for the other.
+#[cfg(quota_loom)]
+pub(crate) struct TryCell<T> {
+    /// How many look, and `REPLACING` while one replaces.
+    users: AtomicU32,
+    there: std::sync::Mutex<Option<Arc<T>>>,
+}
+
+#[cfg(quota_loom)]
+impl<T> TryCell<T> {
+    const REPLACING: u32 = 1 << 16;
+
+    pub(crate) fn empty() -> Self {
+        TryCell { users: AtomicU32::new(0), there: std::sync::Mutex::new(None) }
+    }
+
+    pub(crate) fn try_load(&self) -> Option<Arc<T>> {
+        // ORDERING: acquire pairs with the release in `try_swap`: what was put there comes with all before it.
+        let there = match self.users.fetch_add(1, Ordering::Acquire) < Self::REPLACING {
+            true => self.there.lock().unwrap().clone(),
+            false => None,
+        };
+        // ORDERING: release pairs with the acquire in `try_swap`: the look is over.
+        self.users.fetch_sub(1, Ordering::Release);
+        there
+    }
+
+    pub(crate) fn try_swap(&self, new: Arc<T>) -> Option<Option<Arc<T>>> {
+        // ORDERING: acquire, see `try_load`; relaxed on failure, which nothing follows from.
+        self.users.compare_exchange(0, Self::REPLACING, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        let before = self.there.lock().unwrap().replace(new);
+        // ORDERING: release, see `try_load`.
+        self.users.fetch_sub(Self::REPLACING, Ordering::Release);
+        Some(before)
     }
 }
 

@@ -6,7 +6,7 @@
 //! | accounts (rows) | `Bounds::rows` | `accounts_exhausted`; those at rest make room | [`accounts`] |
 //! | accounts of users and runs | three quarters of the rows, half of that for one tenant | the same; other tenants go on | [`accounts`] |
 //! | open leases | `Bounds::open_leases` | `leases_exhausted` | [`open_leases`] |
-//! | ended leases and their ids | twice the open ones | the oldest is forgotten | [`remembered_ids`] |
+//! | ended leases and their ids | twice the open ones | an older one is forgotten, none of the last half | [`remembered_ids`] |
 //! | unresolved leases of a tenant | an eighth of the open ones, at least 16 | one more is taken as used in full | [`unresolved_leases`] |
 //! | places of a lane, of a tenant | the policy's `max_queue` | `queue_full` | [`queue_places`] |
 //! | requests and flows of a pool | 65,536 each, `Settings` | `queue_full` | [`requests_and_flows_of_a_pool`] |

@@ -98,6 +98,25 @@ fn lost_endings_are_repeated<S: TestStore>() {
     }
 }
 
+/// An ending that nobody repeats is in the journal at the latest when the lease is forgotten.
+fn a_lost_ending_that_is_forgotten_is_written<S: TestStore>() {
+    let store = Failing::new(S::fresh(Bounds { rows: 64, open_leases: 4 }), []);
+    let scene = Scene::on(store, Policy::from_yaml(POLICY).unwrap());
+    let lease = scene.lease(&request("r"));
+    fail(&scene.gate, Fault::After);
+    scene.settle(&lease, 100, 50).unwrap_err();
+    assert_eq!((used(&scene), scene.story("r")), ((150, 0), vec!["admitted"]));
+    for nth in 0..8 {
+        let lease = scene.lease(&request(&format!("other {nth}")));
+        scene.settle(&lease, 0, 0).unwrap();
+    }
+    assert!(scene.find(lease.id()).is_none(), "it is forgotten");
+    assert_eq!((used(&scene), scene.story("r")), ((150, 0), vec!["admitted", "settled"]));
+    // Once: whoever still has the lease at hand is told of the first ending.
+    assert!(scene.settle(&lease, 100, 50).unwrap().repeat);
+    assert_eq!(scene.story("r"), ["admitted", "settled"]);
+}
+
 fn a_lease_whose_ending_was_lost_is_ended_by_its_drop<S: TestStore>() {
     for (fault, tokens) in [(Fault::Before, 1000), (Fault::After, 150)] {
         let scene = scene::<S>(&[]);
@@ -204,6 +223,7 @@ on_both! {
     the_owner_of_a_found_lease_ends_it_by_dropping_it
     a_lease_that_nobody_learned_of_expires
     lost_endings_are_repeated
+    a_lost_ending_that_is_forgotten_is_written
     a_lease_whose_ending_was_lost_is_ended_by_its_drop
     a_lost_drop_expires
     lost_marks_hold_the_request_back

@@ -85,13 +85,13 @@ impl<S: Store> Gate<S> {
     /// The principal that claims name, by the `claims` section of the policy.
     ///
     /// The claims must have been verified by the host (signature, expiry, audience, issuer): nothing here can. A claim
-    /// that names a key of the policy, or one that was issued, puts the principal under that key: its limits and
+    /// that names a key of the tenant, in the policy or issued, puts the principal under that key: its limits and
     /// models hold, and what it fixes goes before the claims.
     ///
     /// # Errors
     /// A refusal: `claims_invalid` where the policy maps no claims, the tenant's claim is missing or names no tenant, a
     /// lane is none of the policy's, or a claim is not a text of 1 to [`MAX_NAME`](crate::principal::MAX_NAME) bytes;
-    /// `key_expired` and `key_revoked` by the key that they name.
+    /// `key_expired`, `key_revoked` and `key_unknown` by the key that they name.
     pub fn principal_from_claims(&self, claims: &Value) -> Result<Principal, Box<Refusal>> {
         let shared = self.shared();
         let now = shared.clock.now();
@@ -137,8 +137,16 @@ fn claimed(keyring: &Keyring, plan: &Plan, claims: &Value, now: Now) -> Result<P
         return Err(no(format!("claim `{}` names no lane of the policy", from.claim)));
     }
     let mut names = Names { app, env, user, lane, names_users: false };
-    if let Some(key) = &key {
-        names.under(keyring, owner, key, now).map_err(|reason| (reason, &owner.name))?;
+    if let (Some(key), Some(from)) = (&key, &map.key) {
+        match names.under(keyring, owner, key, now) {
+            Ok(true) => {}
+            // Without its record nothing would limit it: a key that was taken out of the policy would be free.
+            Ok(false) => {
+                let detail = Some(format!("claim `{}` names no key of the tenant", from.claim));
+                return Err(Stranger { detail, ..(Reason::KeyUnknown, &owner.name).into() });
+            }
+            Err(reason) => return Err((reason, &owner.name).into()),
+        }
     }
     Ok(names.principal(&owner.name, key))
 }

@@ -273,6 +273,11 @@ impl Record {
         self.stand().map_or(&self.claim.noted, |stand| &stand.noted).first()
     }
 
+    /// Whether the step that led here is in the journal.
+    pub(crate) fn is_noted(&self) -> bool {
+        self.stand().map_or(&self.claim.noted, |stand| &stand.noted).is_noted()
+    }
+
     /// Steps on, if it still stands like this; gives the record after the step, or of now if somebody else was first.
     pub(crate) fn step(self, next: Box<First>) -> Result<Record, Record> {
         let Record { claim, step } = self;

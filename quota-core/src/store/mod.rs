@@ -144,7 +144,8 @@ pub enum Reserved {
     Unavailable,
 }
 
-/// Records that a store made on the way, by ending leases whose deadline had passed; for the journal.
+/// Records for the journal that a store met on the way: it ended leases whose deadline had passed, or forgot one whose
+/// ending nobody has noted, because the answer that told of it was lost.
 pub type Swept = Vec<Record>;
 
 /// The answer to an ending.

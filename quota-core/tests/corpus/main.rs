@@ -23,7 +23,7 @@ use std::path::Path;
 use serde_json::Value;
 
 /// Cases in the corpus; raised with every case that is added, so that none is skipped in silence.
-const COUNT: usize = 786;
+const COUNT: usize = 787;
 
 type Runner = fn(&Value) -> Result<(), String>;
 

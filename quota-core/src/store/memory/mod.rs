@@ -12,6 +12,8 @@ pub(crate) mod row;
 pub(crate) mod slab;
 mod table;
 mod taking;
+#[cfg(all(test, not(quota_loom)))]
+mod tests;
 mod wheel;
 
 use std::sync::Arc;
@@ -47,8 +49,8 @@ const SWEEP_ON_SHORTAGE: usize = 256;
 pub struct Bounds {
     /// Rows of seven accounts each: a scope (a tenant, a tenant × model, a user, …) takes one or more. 1 to 2^24 − 256.
     pub rows: u32,
-    /// Leases that may be open at once: held, or waiting to be resolved. 1 to 2^30. At least as many ended ones are
-    /// remembered with their request ids. A tenant may have an eighth of them (at least 16) unresolved; one more is taken
+    /// Leases that may be open at once: held, or waiting to be resolved. 1 to 2^28. At least as many ended ones are
+    /// remembered with their request ids, the last half as many to end among them. A tenant may have an eighth of them (at least 16) unresolved; one more is taken
     /// as used in full when it is abandoned.
     pub open_leases: u32,
 }
@@ -107,32 +109,33 @@ impl Memory {
         if let Some(answer) = self.known(&first.terms) {
             return (answer, Vec::new());
         }
-        let refused = match self.reserve_once(&mut choices, now) {
+        let mut swept = Swept::new();
+        let refused = match self.reserve_once(&mut choices, &mut swept, now) {
             refused @ (Reserved::Short(_) | Reserved::LeasesFull) => refused,
-            answer => return (answer, Vec::new()),
+            answer => return (answer, swept),
         };
-        let swept = self.sweep_now(now, SWEEP_ON_SHORTAGE);
+        swept.extend(self.sweep_now(now, SWEEP_ON_SHORTAGE));
         if swept.is_empty() {
             return (refused, swept);
         }
-        (self.reserve_once(&mut choices, now), swept)
+        (self.reserve_once(&mut choices, &mut swept, now), swept)
     }
 
-    fn reserve_once(&self, choices: &mut Vec<Choice>, now: Now) -> Reserved {
+    fn reserve_once(&self, choices: &mut Vec<Choice>, swept: &mut Swept, now: Now) -> Reserved {
         let mut lacks: Vec<Lacks> = Vec::new();
+        let mut place = None;
         for at in 0..choices.len() {
             if !choices[at].is_called_for(&lacks) {
                 lacks.push(Lacks::new());
                 continue;
             }
             let mut holds = Holds::new();
-            match self.try_choice(&mut choices[at], &mut holds, now) {
+            match self.try_choice(&mut choices[at], &mut place, &mut holds, now) {
                 Ok(()) => {
-                    let Some(place) = self.slab.place() else {
-                        self.undo(&choices[at].terms.deal.lineup, &holds, now);
-                        return Reserved::LeasesFull;
-                    };
-                    return self.open_lease(place, choices.swap_remove(at).terms, holds, at, lacks, now);
+                    let Some(place) = place else { unreachable!("nothing is taken without a place") };
+                    let (claim, forgotten) = self.insert(place, choices.swap_remove(at).terms, holds, now);
+                    swept.extend(forgotten.filter(|record| !record.is_noted()));
+                    return self.open_lease(claim, at, lacks, now);
                 }
                 Err(Miss::Short(short)) => {
                     let stop = !choices[at].yields_to_next(&short);
@@ -141,11 +144,11 @@ impl Memory {
                         break;
                     }
                 }
-                Err(Miss::Crowded) => return Reserved::LeasesFull,
+                Err(Miss::Crowded) => return self.known(&choices[0].terms).unwrap_or(Reserved::LeasesFull),
                 Err(Miss::Stale | Miss::Raced(_)) => return Reserved::AccountsFull,
             }
         }
-        // A duplicate of this request may have been admitted between the first look and the shortage.
+        // A duplicate of this request may have been admitted between the first look and the shortage, here and above.
         self.known(&choices[0].terms).unwrap_or(Reserved::Short(lacks))
     }
 
@@ -156,26 +159,26 @@ impl Memory {
         Some(again(self.slab.get(id)?.now(), terms))
     }
 
-    fn open_lease(
-        &self,
-        place: slab::Place,
-        terms: Terms,
-        holds: Holds,
-        choice: usize,
-        lacks: Vec<Lacks>,
-        now: Now,
-    ) -> Reserved {
+    /// Puts a lease into the slab; gives the ended one that was forgotten for it.
+    fn insert(&self, place: slab::Place<'_>, terms: Terms, holds: Holds, now: Now) -> (Arc<Claim>, Option<Record>) {
         let (claim, forgotten) = self.slab.insert(place, |id| Claim::new(id, terms, now, holds));
-        if let Some(forgotten) = forgotten
+        if let Some(forgotten) = &forgotten
             && let Some(request_id) = &forgotten.terms.request_id
         {
             let _ = self.requests.pin().remove_if(request_id, |_, id| *id == forgotten.id);
         }
+        (claim, forgotten.map(Claim::now))
+    }
+
+    fn open_lease(&self, claim: Arc<Claim>, choice: usize, lacks: Vec<Lacks>, now: Now) -> Reserved {
         if let Some(first) = self.name(&claim) {
             // Another thread has admitted the same request first: this lease never was.
-            if let Ok(Ending::Next(never_was)) = claim.clone().now().end(&End::Cancel, now)
-                && self.slab.step(claim.clone().now(), never_was).is_ok()
+            let record = claim.clone().now();
+            if let Ok(Ending::Next(never_was)) = record.end(&End::Cancel, now)
+                && let Ok(record) = self.slab.step(record, never_was)
             {
+                // And is not for the journal.
+                let _ = record.first_to_note();
                 self.undo(&claim.terms.deal.lineup, &claim.holds, now);
             }
             return again(first, &claim.terms);
@@ -219,7 +222,7 @@ impl Memory {
             }
             // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
             let mut holds = Holds::new();
-            match self.try_lineup(&lineup, &Asking::More(&more), &mut holds, now) {
+            match self.try_lineup(&lineup, &Asking::More(&more), || true, &mut holds, now) {
                 Ok(()) => {}
                 Err(Miss::Short(lacks)) => return Extended::Short(*lacks),
                 Err(_) => return Extended::Unavailable,
@@ -291,7 +294,8 @@ impl Memory {
         }
         let counts = self.unresolved.pin();
         // ORDERING: relaxed; a bound that is passed by as many as end at this moment keeps its purpose.
-        counts.get(record.claim.terms.deal.principal.tenant()).map_or(0, |count| count.load(Ordering::Relaxed))
+        let count = counts.get(record.claim.terms.deal.principal.tenant());
+        count.map_or(0, |count| (count.load(Ordering::Relaxed) as i64).max(0) as u64)
     }
 
     fn count_unresolved(&self, was: bool, next: &Record) {
@@ -302,7 +306,8 @@ impl Memory {
         let counts = self.unresolved.pin();
         let tenant: Arc<str> = next.claim.terms.deal.principal.tenant().into();
         let count = counts.get_or_insert_with(tenant, || AtomicU64::new(0));
-        // ORDERING: relaxed; each lease raises it once and lowers it once, in this order, by the threads that step it.
+        // ORDERING: relaxed; each lease raises it once and lowers it once. A late settle may do so before the thread that
+        // made the lease unresolved: the count is below zero until that goes on.
         if is {
             count.fetch_add(1, Ordering::Relaxed);
         } else {

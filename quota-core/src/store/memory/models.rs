@@ -17,7 +17,7 @@ use crate::lease::{Deal, Terms};
 use crate::meter::{Gauge, Rule};
 use crate::policy::plan::{Hold, Window};
 use crate::principal::Principal;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, TryCell};
 use crate::units::{Meter, Pico};
 
 const START: Now = Now::at(1 << 40);
@@ -113,8 +113,14 @@ fn choice(limits: Vec<Bound>, amount: u64) -> Choice {
     }
 }
 
+/// Takes what a choice asks; the bound on open leases is not what these models are about.
+fn take(store: &Memory, choice: &Choice) -> Result<(), Miss> {
+    let (asking, mut holds) = (Asking::Choice(choice), Holds::new());
+    store.try_lineup(&choice.terms.deal.lineup, &asking, || true, &mut holds, START)
+}
+
 fn admits(store: &Memory, limits: Vec<Bound>, amount: u64) -> bool {
-    store.try_choice(&mut choice(limits, amount), &mut Holds::new(), START).is_ok()
+    take(store, &choice(limits, amount)).is_ok()
 }
 
 /// A scope's word, and the leases that it counts.
@@ -219,13 +225,13 @@ fn loom_reserve_tries_again_after_an_undo() {
                 assert!(store.take(lineup, &asking, &Looked::new(), &mut holds, START).is_err());
             })
         };
-        let mut mine = choice(vec![a.clone()], 1);
+        let mine = choice(vec![a.clone()], 1);
         let (mut rows, mut holds) = (Looked::new(), Holds::new());
         let (lineup, asking) = (&mine.terms.deal.lineup, Asking::Choice(&mine));
         let looked = store.look(lineup, &asking, &mut rows, &mut holds, START);
         let first = looked.and_then(|()| store.take(lineup, &asking, &rows, &mut holds, START));
         let raced = matches!(first, Err(Miss::Raced(_)));
-        if first.is_err() && store.try_choice(&mut mine, &mut holds, START).is_ok() && raced {
+        if first.is_err() && take(&store, &mine).is_ok() && raced {
             TRIED_AGAIN.again();
         }
         other.join().unwrap();
@@ -234,6 +240,38 @@ fn loom_reserve_tries_again_after_an_undo() {
         assert_eq!(state(&store, &b), (0, 0));
     });
     assert!(TRIED_AGAIN.ever(), "a taking that had raced was admitted at its second try");
+}
+
+/// Two requests of one id at once: one is admitted, the other finds that lease, and what it took meanwhile is given back.
+#[test]
+fn loom_duplicates_are_taken_once() {
+    static OTHER_TOOK: Seen = Seen::NEVER;
+    model(2, || {
+        let store = Arc::new(Memory::new(Bounds { rows: 1, open_leases: 2 }));
+        let limit = bound(&store, "a", 10);
+        let ask = |limit: Bound| {
+            let mut choice = choice(vec![limit], 1);
+            choice.terms.request_id = Some("r".into());
+            Reservation { choices: vec![choice] }
+        };
+        let other = {
+            let (store, asked) = (store.clone(), ask(limit.clone()));
+            thread::spawn(move || store.reserve_now(asked, START).0)
+        };
+        let answers = [store.reserve_now(ask(limit.clone()), START).0, other.join().unwrap()];
+        let (taken, found) = match &answers {
+            [Reserved::Taken(taken, ..), Reserved::Open(found)] => (taken, found),
+            [Reserved::Open(found), Reserved::Taken(taken, ..)] => (taken, found),
+            other => panic!("{other:?}"),
+        };
+        assert!(Arc::ptr_eq(&taken.claim, &found.claim));
+        assert_eq!((state(&store, &limit), store.slab.open()), ((1, 1), 1), "what was taken twice is given back");
+        let opened = (0..store.slab.slots()).filter(|slot| store.slab.at(*slot).is_some()).count();
+        if opened == 2 {
+            OTHER_TOOK.again();
+        }
+    });
+    assert!(OTHER_TOOK.ever(), "both have opened a lease somewhere");
 }
 
 /// Settling, expiring and cancelling at once: the lease leaves the held state once, what it held is corrected once, and
@@ -321,7 +359,7 @@ fn loom_slab_keeps_what_is_open() {
 /// Four slots; one thread is held up between finding a free slot and putting its lease there, another goes round.
 #[test]
 fn loom_slab_gives_a_slot_to_one_of_two() {
-    model(3, || {
+    model(2, || {
         let slab = Arc::new(Slab::new(2));
         let other = {
             let slab = slab.clone();
@@ -343,29 +381,76 @@ fn loom_slab_gives_a_slot_to_one_of_two() {
     });
 }
 
-/// Four slots; somebody looks at an ended lease by its id while another needs its slot: the look finds that lease or
+/// A look beside a replacement: of two that meet, the one that was there first goes on, the other is told so, and what is
+/// there then is whole.
+#[test]
+fn loom_cell_tells_who_would_have_to_wait() {
+    static LOOK_TOLD: Seen = Seen::NEVER;
+    static REPLACEMENT_TOLD: Seen = Seen::NEVER;
+    static NEITHER: Seen = Seen::NEVER;
+    model(3, || {
+        let cell = Arc::new(TryCell::empty());
+        assert_eq!(cell.try_swap(Arc::new(1)), Some(None));
+        let looks = cell.clone();
+        let looker = thread::spawn(move || looks.try_load().map(|found| *found));
+        let replaced = cell.try_swap(Arc::new(2)).map(|before| *before.expect("it is never empty"));
+        let found = looker.join().unwrap();
+        match (found, replaced) {
+            (Some(1), None) => REPLACEMENT_TOLD.again(),
+            (None, Some(1)) => LOOK_TOLD.again(),
+            (Some(1 | 2), Some(1)) => NEITHER.again(),
+            other => panic!("(found, replaced): {other:?}"),
+        }
+        let there = cell.try_load().map(|there| *there);
+        assert_eq!(there, Some(1 + replaced.is_some() as u32), "nobody is in the way any more");
+        assert!(cell.try_swap(Arc::new(3)).is_some());
+    });
+    let seen = [&LOOK_TOLD, &REPLACEMENT_TOLD, &NEITHER].map(Seen::ever);
+    assert_eq!(seen, [true; 3], "(the look was told, the replacement was told, neither was)");
+}
+
+/// Two slots; somebody looks at an ended lease by its id while another needs its slot: the look finds that lease or
 /// nothing, the new lease has a slot in any case, and whoever knows its id finds it.
 #[test]
 fn loom_slab_is_looked_at_beside_an_insertion() {
+    static LOOKED_FIRST: Seen = Seen::NEVER;
+    static LOOKED_LATER: Seen = Seen::NEVER;
+    static PASSED_OVER: Seen = Seen::NEVER;
     model(3, || {
-        let slab = Arc::new(Slab::new(2));
-        let ended: Vec<LeaseId> = (0..4)
-            .map(|_| open(&slab))
-            .map(|claim| {
-                close(&slab, &claim);
-                claim.id
-            })
-            .collect();
-        let (first, looks) = (ended[0], slab.clone());
+        let slab = Arc::new(Slab::new(1));
+        let [ended, last] = [(); 2].map(|()| {
+            let claim = open(&slab);
+            close(&slab, &claim);
+            claim.id
+        });
+        let looks = slab.clone();
         let looker = thread::spawn(move || {
-            assert!(looks.get(first).is_none_or(|found| found.id == first && !found.is_open()));
+            let found = looks.get(ended);
+            assert!(found.as_ref().is_none_or(|found| found.id == ended && !found.is_open()));
+            found.is_some()
         });
         let new = open(&slab);
-        looker.join().unwrap();
+        let passed_over = new.id.generation > ended.generation + 1;
+        let found = looker.join().unwrap();
         assert!(slab.get(new.id).is_some_and(|found| Arc::ptr_eq(&found, &new)), "it has a slot");
+        assert_eq!(new.id.slot, ended.slot, "the other slot's lease is the last that ended");
+        assert!(slab.get(last).is_some_and(|found| found.id == last), "and is remembered");
+        assert!(slab.get(ended).is_none(), "an old id never finds a new lease");
+        assert_eq!(slab.open(), 1, "what was tried twice counts once");
+        match (passed_over, found) {
+            (true, found) => {
+                assert!(found, "who was in the way has seen what it looked for");
+                PASSED_OVER.again();
+            }
+            (false, true) => LOOKED_FIRST.again(),
+            (false, false) => LOOKED_LATER.again(),
+        }
         close(&slab, &new);
         assert_eq!(slab.open(), 0);
+        close(&slab, &open(&slab));
     });
+    let seen = [&LOOKED_FIRST, &LOOKED_LATER, &PASSED_OVER].map(Seen::ever);
+    assert_eq!(seen, [true; 3], "(the look was first, the insertion was first, the insertion found a look in its way)");
 }
 
 /// Two ways on from the held state at once, an extension and an ending: one of them is the first step, and the other

@@ -1,44 +1,78 @@
 //! The slab: leases in a bounded number of slots, each slot with generations.
 //!
-//! Floor 2. Invariant: an open lease keeps its slot; what is forgotten is the oldest that has ended.
+//! Floor 2. Invariant: an open lease keeps its slot; of those that have ended, the last half as many as may be open are
+//! remembered.
 //!
-//! There are twice as many slots as leases may be open. A new lease takes the next slot in turn that has no open lease,
-//! so at least as many ended leases are remembered as may be open, and no list of free slots is needed.
+//! There are twice as many slots as leases may be open. A new lease takes the next slot in turn whose lease has ended and
+//! is not among the last to have done so, and no list of free slots is needed. At most three quarters of the slots are
+//! open or among the last, so looking for one takes four tries on average however leases come and go.
 
 use std::sync::Arc;
 
+use crossbeam::utils::Backoff;
+
 use crate::lease::{Claim, First, LeaseId, Record};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, TryCell};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, TryCell, pause};
+
+/// Marks a slot that is taken: from before a lease is put in until it has ended.
+const TAKEN: u32 = 1 << 31;
+
+/// One more ending in the counts; what is below counts open leases.
+const ENDING: u64 = 1 << 32;
 
 pub(crate) struct Slab {
-    /// Whether a slot is taken: 1 from before a lease is put in until it has ended. Set by `next_free`, cleared by
-    /// `close`. Apart from the leases, so that looking for a slot touches none of them.
-    taken: Box<[AtomicU32]>,
+    /// `TAKEN`, or how many leases had ended when the slot's own did (31 bits, round and round). Taken by `next_free`, given
+    /// free by `close`. Apart from the leases, so that looking for a slot touches none of them.
+    marks: Box<[AtomicU32]>,
     /// One cell a slot. Written by `insert`, by the one who has taken the slot.
     slots: Box<[TryCell<Claim>]>,
     /// Counts slots tried: its low bits name the slot, the rest its generation. Only ever grows.
     cursor: AtomicU64,
-    /// Open leases. Raised before a lease is put in, lowered after it has ended, so it never counts too few.
-    open: AtomicU64,
-    max_open: u64,
+    /// Layout: endings (32 bits, round and round) above open leases (32 bits). The leases are counted before they are put in
+    /// and until they have ended, so never too few. Written by `place` and `close`.
+    counts: AtomicU64,
+    max_open: u32,
+    /// So many of the last endings are remembered.
+    remembered: u32,
     /// Keys the tags of ids.
     secret: ahash::RandomState,
 }
 
-/// The right to open one lease, which the counter of open leases has been raised for.
-pub(crate) struct Place(());
+/// The right to open one lease, which counts as open; given back when dropped.
+pub(crate) struct Place<'a> {
+    slab: &'a Slab,
+    /// The counts when it was given.
+    counts: u64,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // ORDERING: relaxed, see `place`.
+        self.slab.counts.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A slot that was taken for a new lease.
+struct Free {
+    id: LeaseId,
+    /// Its mark before.
+    mark: u32,
+}
 
 impl Slab {
-    /// A slab for at most `max_open` open leases (1 to 2^30).
+    /// A slab for at most `max_open` open leases (1 to 2^28).
     pub(crate) fn new(max_open: u32) -> Slab {
-        let max_open = max_open.clamp(1, 1 << 30);
+        let max_open = max_open.clamp(1, 1 << 28);
         let slots = (max_open as usize * 2).next_power_of_two();
+        let remembered = max_open.div_ceil(2);
         Slab {
-            taken: (0..slots).map(|_| AtomicU32::new(0)).collect(),
+            marks: (0..slots).map(|_| AtomicU32::new(0)).collect(),
             slots: (0..slots).map(|_| TryCell::empty()).collect(),
             cursor: AtomicU64::new(0),
-            open: AtomicU64::new(0),
-            max_open: max_open as u64,
+            // As if enough had ended before: all slots are free.
+            counts: AtomicU64::new((remembered as u64 + 1) * ENDING),
+            max_open,
+            remembered,
             secret: ahash::RandomState::new(),
         }
     }
@@ -50,62 +84,91 @@ impl Slab {
     /// Open leases at this moment.
     pub(crate) fn open(&self) -> u64 {
         // ORDERING: relaxed; a figure to show.
-        self.open.load(Ordering::Relaxed)
+        self.counts.load(Ordering::Relaxed) % ENDING
     }
 
-    fn id(&self, slot: u32, generation: u32) -> LeaseId {
-        LeaseId { slot, generation, tag: self.secret.hash_one((slot, generation)) }
+    fn id(&self, slot: u32, turn: u64) -> LeaseId {
+        let generation = (turn >> (self.slots.len() as u64 - 1).count_ones()) as u32;
+        LeaseId { slot, generation, tag: self.secret.hash_one(turn) }
     }
 
     /// The right to open one more lease; `None` where as many are open as the slab was built for.
-    pub(crate) fn place(&self) -> Option<Place> {
+    pub(crate) fn place(&self) -> Option<Place<'_>> {
         // ORDERING: relaxed; the counter guards only itself. It is raised before the lease is there and lowered after
-        // it has gone, so `open` is never below the truth and the bound holds.
-        let room = self.open.fetch_add(1, Ordering::Relaxed) < self.max_open;
-        if !room {
-            // ORDERING: relaxed, as above.
-            self.open.fetch_sub(1, Ordering::Relaxed);
-        }
-        room.then_some(Place(()))
+        // it has gone, so it is never below the truth and the bound holds.
+        let place = Place { slab: self, counts: self.counts.fetch_add(1, Ordering::Relaxed) };
+        (place.counts % ENDING < self.max_open as u64).then_some(place)
     }
 
     /// Puts a lease in; `make` is called once with its id. Gives the ended lease that was forgotten for it.
     pub(crate) fn insert(
         &self,
-        _place: Place,
+        place: Place<'_>,
         make: impl FnOnce(LeaseId) -> Claim,
     ) -> (Arc<Claim>, Option<Arc<Claim>>) {
-        let mut claim = Arc::new(make(self.next_free()));
+        let mut free = self.next_free(place.counts);
+        let mut claim = Arc::new(make(free.id));
+        let backoff = Backoff::new();
         loop {
             let slot = claim.id.slot as usize;
             if let Some(forgotten) = self.slots[slot].try_swap(claim.clone()) {
+                // It is the lease's from here on, until `close`.
+                std::mem::forget(place);
                 return (claim, forgotten);
             }
             // Somebody is looking at what was there: another slot, rather than wait.
             // ORDERING: release, see `next_free`.
-            self.taken[slot].store(0, Ordering::Release);
-            claim = Arc::new(renamed(&claim, self.next_free()));
+            self.marks[slot].store(free.mark, Ordering::Release);
+            pause(&backoff);
+            free = self.next_free(place.counts);
+            claim = Arc::new(renamed(&claim, free.id));
         }
     }
 
-    /// Takes the next slot in turn without an open lease. There is one for whoever has a place: less than half of the
-    /// slots have open leases.
-    fn next_free(&self) -> LeaseId {
+    /// Takes the next slot in turn whose lease had ended by these counts, and not among the last. There is one for whoever
+    /// has a place, by the counts of now.
+    fn next_free(&self, mut counts: u64) -> Free {
         let mask = self.slots.len() as u64 - 1;
+        let mut tried = 0;
         loop {
+            if tried == self.slots.len() {
+                // This thread was held up, or others are at work on what is free.
+                crate::sync::spin();
+                // ORDERING: relaxed; a later count frees more slots.
+                (counts, tried) = (self.counts.load(Ordering::Relaxed), 0);
+            }
+            tried += 1;
             // ORDERING: relaxed; only that every caller gets another number matters.
             let turn = self.cursor.fetch_add(1, Ordering::Relaxed);
             // An odd factor visits every slot once a round, and spreads neighbours over cache lines.
             let slot = (turn.wrapping_mul(0x9E37_79B1) & mask) as u32;
-            // ORDERING: acquire pairs with the release in `close`: whoever takes the slot comes after all that its last
-            // owner did.
-            if self.taken[slot as usize].swap(1, Ordering::Acquire) == 0 {
-                return self.id(slot, (turn >> mask.count_ones()) as u32);
+            let state = &self.marks[slot as usize];
+            // ORDERING: relaxed; whoever takes the slot looks again.
+            let mark = state.load(Ordering::Relaxed);
+            if mark == TAKEN || !self.is_old(mark, counts) {
+                continue;
+            }
+            // ORDERING: acquire pairs with the release in `close`: whoever takes the slot comes after all that its last owner
+            // did. Relaxed on failure: another slot is tried.
+            if state.compare_exchange(mark, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Free { id: self.id(slot, turn), mark };
             }
         }
     }
 
-    /// The lease; `None` also for one that is being forgotten at this moment.
+    /// Whether a slot's lease is not among the last that had ended by these counts.
+    fn is_old(&self, mark: u32, counts: u64) -> bool {
+        let since = Self::endings(counts).wrapping_sub(mark) % TAKEN;
+        // Its own ending is one of them. Half way round or more: it has ended later than these counts are of.
+        since > self.remembered && since < TAKEN / 2
+    }
+
+    fn endings(counts: u64) -> u32 {
+        (counts / ENDING) as u32 % TAKEN
+    }
+
+    /// The lease; `None` also for one that is being forgotten at this moment. An open one is always found: its slot is not
+    /// replaced until it has ended, and whoever knows its id learned it after it was put in.
     pub(crate) fn get(&self, id: LeaseId) -> Option<Arc<Claim>> {
         let cell = self.slots.get(id.slot as usize)?;
         cell.try_load().filter(|claim| claim.id == id)
@@ -118,10 +181,12 @@ impl Slab {
 
     /// Gives the slot of a lease free that has ended; called once, by whoever ended it.
     pub(crate) fn close(&self, id: LeaseId) {
-        // ORDERING: release, see `next_free`.
-        self.taken[id.slot as usize].store(0, Ordering::Release);
-        // ORDERING: relaxed, see `place`.
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        // ORDERING: relaxed; of endings at once several may get the same mark, and are forgotten that much earlier.
+        let mark = Self::endings(self.counts.load(Ordering::Relaxed));
+        // ORDERING: release, see `next_free`. Before the count is lowered: whoever has a place finds a slot.
+        self.marks[id.slot as usize].store(mark, Ordering::Release);
+        // ORDERING: relaxed, see `place`. One open lease less, one ending more.
+        self.counts.fetch_add(ENDING - 1, Ordering::Relaxed);
     }
 
     /// Steps a lease on if it still stands as `before`; gives the record after the step, or of now.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::row::{self, Header, Spare, Words};
+use super::slab::Place;
 use super::{Memory, RETRIES};
 use crate::account::{Lineup, RowSpan, Spot};
 use crate::lease::{Hold, Holds, Record};
@@ -72,27 +73,40 @@ pub(super) enum Miss {
     Raced(Box<Lack>),
     /// An account belongs to another scope now.
     Stale,
-    /// More open leases on one row than it can count.
+    /// As many leases are open as may be, or more on one row than it can count.
     Crowded,
 }
 
 impl Memory {
-    /// Takes what a choice asks; what it holds then is put into `holds`.
-    pub(super) fn try_choice(&self, choice: &mut Choice, holds: &mut Holds, now: Now) -> Result<(), Miss> {
-        match self.try_lineup(&choice.terms.deal.lineup, &Asking::Choice(choice), holds, now) {
+    /// Takes what a choice asks, and a place for its lease unless there is one; what it holds then is put into `holds`.
+    pub(super) fn try_choice<'s>(
+        &'s self,
+        choice: &mut Choice,
+        place: &mut Option<Place<'s>>,
+        holds: &mut Holds,
+        now: Now,
+    ) -> Result<(), Miss> {
+        // Before anything is taken: even what is given back at once moves a budget on to its present period.
+        let mut ready = || {
+            *place = place.take().or_else(|| self.slab.place());
+            place.is_some()
+        };
+        match self.try_lineup(&choice.terms.deal.lineup, &Asking::Choice(choice), &mut ready, holds, now) {
             Err(Miss::Stale) => {
                 let lineup = self.rebind(&choice.terms.deal.lineup, now).map_err(|_| Miss::Stale)?;
                 choice.terms.deal = Arc::new(choice.terms.deal.on(lineup));
-                self.try_lineup(&choice.terms.deal.lineup, &Asking::Choice(choice), holds, now)
+                self.try_lineup(&choice.terms.deal.lineup, &Asking::Choice(choice), &mut ready, holds, now)
             }
             other => other,
         }
     }
 
+    /// Takes what is asked of a lineup, if there is room and `ready` says so then.
     pub(super) fn try_lineup(
         &self,
         lineup: &Lineup,
         asking: &Asking<'_>,
+        mut ready: impl FnMut() -> bool,
         holds: &mut Holds,
         now: Now,
     ) -> Result<(), Miss> {
@@ -100,6 +114,7 @@ impl Memory {
         let mut tried = 0;
         loop {
             let looked = self.look(lineup, asking, &mut rows, holds, now);
+            let looked = looked.and_then(|()| if ready() { Ok(()) } else { Err(Miss::Crowded) });
             match looked.and_then(|()| self.take(lineup, asking, &rows, holds, now)) {
                 Err(Miss::Raced(_)) if tried < RETRIES => tried += 1,
                 Err(Miss::Raced(lack)) => return Err(Miss::Short(Box::new(SmallVec::from_iter([*lack])))),

@@ -12,6 +12,7 @@ use crate::reason::Reason;
 use crate::refusal::Wait;
 use crate::store::memory::Bounds;
 use crate::testkit::TestStore;
+use crate::time::{Calendar, Unit};
 
 /// With as many leases open as the store may have, a request is refused for that; all that are open stay, and each
 /// that ends makes room.
@@ -43,6 +44,43 @@ pub fn l9_full_of_leases_refuses_and_forgets_nothing_open<S: TestStore>() {
         scene.cancel(&lease).unwrap();
     }
     assert!(scene.find(kept.id()).is_some());
+}
+
+/// What is refused for the bound on leases has not even moved a budget on to its period: a clock that goes back finds it
+/// as it was.
+pub fn l4_full_of_leases_moves_no_budget<S: TestStore>() {
+    let limits = "daily_budget_usd: 1, tpd: {hard: 10000, hold: worst_case}";
+    let scene = Scene::<S>::bounded(policy(limits), Bounds { rows: 16, open_leases: 1 });
+    let noon = scene.gate.now().wall;
+    let _open = scene.lease(&request("open", 600, 400));
+    let before = scene.balances();
+    scene.clock.set_wall(Calendar::new(Unit::Day, "UTC").expect("UTC").period(noon).end);
+    assert_eq!(scene.refusal(&request("more", 1, 1)).reason, Reason::LeasesExhausted);
+    scene.clock.set_wall(noon);
+    assert_eq!((scene.used("tpd"), scene.balances()), (1000, before));
+}
+
+/// A lease that ran for long is remembered from its end on, until half as many as may be open have ended after it: its
+/// id does not run again.
+pub fn l6_a_long_lease_is_remembered_once_it_has_ended<S: TestStore>() {
+    let scene = Scene::<S>::bounded(policy("rpd: 1000000, max_inflight: 1000"), Bounds { rows: 16, open_leases: 8 });
+    for short in 0..64 {
+        let name = |what: &str, nth: u64| format!("{what} {short} {nth}");
+        let pass = |what: &str, count: u64| {
+            for nth in 0..count {
+                let lease = scene.lease(&request(&name(what, nth), 1, 1));
+                scene.settle(&lease, 1, 1).unwrap();
+            }
+        };
+        let long = scene.lease(&request(&name("long", 0), 1, 1));
+        pass("meanwhile", short);
+        scene.settle(&long, 1, 1).unwrap();
+        pass("after", 3);
+        let used = scene.used("rpd");
+        let refusal = scene.refusal(&request(&name("long", 0), 1, 1));
+        assert_eq!((refusal.reason, refusal.receipt.is_some()), (Reason::RequestAlreadyEnded, true), "{short}");
+        assert_eq!(scene.used("rpd"), used);
+    }
 }
 
 /// The policy of the checks on accounts: each user has an account of its own.

@@ -52,11 +52,13 @@ suite! { ($)
     l3_other_figures_change_nothing
     l4_a_refusal_changes_nothing
     l4_a_preview_changes_nothing
+    l4_full_of_leases_moves_no_budget
     l5_unknown_usage_is_never_free
     l5_what_was_sent_is_not_cancelled
     l6_a_repeat_finds_the_open_lease
     l6_an_ended_id_is_refused_with_its_receipt
     l6_an_id_belongs_to_its_principal
+    l6_a_long_lease_is_remembered_once_it_has_ended
     l7_each_decision_and_ending_is_written_once
     l7_the_replay_gives_the_live_balances
     l8_a_correction_lands_in_its_period

@@ -40,13 +40,12 @@ impl World<'_> {
 
     /// Lets the next trip to the store fail now and then; whether it will, and whether its work is done all the same.
     fn next_fault(&mut self) -> Fault {
-        // What was forgotten before it was tried again would never come into the journal.
-        if !self.scene.faults || self.outage || self.scene.is_crowded() || !self.dice.one_in(24) {
+        if !self.scene.faults || self.outage || !self.dice.one_in(24) {
             return Fault::None;
         }
         let fault = match self.dice.one_of(&[Fault::Before, Fault::After]) {
-            // What a reservation sweeps is told with its answer, and goes with it: nobody would write it down.
-            Fault::After if self.ledger.has_due(self.now) => Fault::Before,
+            // What a reservation sweeps and forgets is told with its answer, and goes with it: nobody would write it down.
+            Fault::After if self.ledger.has_due(self.now) || self.ledger.has_unseen() => Fault::Before,
             fault => fault,
         };
         self.gate.store().fail([fault]);

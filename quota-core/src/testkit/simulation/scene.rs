@@ -86,11 +86,6 @@ impl Scene {
         }
     }
 
-    /// Whether there may be so few leases that requests are refused for it, and those that ended are soon forgotten.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.bounds.open_leases < 1000
-    }
-
     pub(super) fn terms(&self) -> Terms {
         let open = self.bounds.open_leases as usize;
         Terms { life: 5000 * MILLI, age: 20_000 * MILLI, open, unresolved: (open as u64 / 8).max(16) }

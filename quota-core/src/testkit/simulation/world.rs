@@ -155,10 +155,7 @@ impl<'a> World<'a> {
         if !self.scene.faults {
             return;
         }
-        // A request that the bound on leases refuses has moved its budgets on to their periods; a clock that then goes back
-        // would find them there.
-        let corrections = if self.scene.is_crowded() { 0 } else { self.dice.below(4) };
-        for _ in 0..corrections {
+        for _ in 0..self.dice.below(4) {
             let at = start + self.dice.below(length);
             self.agenda.at(at, Wake::Wall);
         }

@@ -156,6 +156,8 @@ struct Lease {
     /// Whether its admission, and its latest ending, are still to come in the journal: the answer was lost.
     admission_unseen: bool,
     ending_unseen: bool,
+    /// Which of all that have ended it was.
+    ending: usize,
 }
 
 impl Lease {
@@ -208,6 +210,9 @@ pub(super) struct Ledger {
     terms: Terms,
     open: usize,
     unresolved: Vec<u64>,
+    /// How many have ended, and how many endings are still to come in the journal.
+    endings: usize,
+    unseen: usize,
 }
 
 impl Ledger {
@@ -225,6 +230,8 @@ impl Ledger {
             prices,
             terms,
             open: 0,
+            endings: 0,
+            unseen: 0,
             unresolved: vec![0; policies[0].plan().tenants.len()],
         }
     }
@@ -251,10 +258,15 @@ impl Ledger {
         self.leases[place].standing == Standing::Held
     }
 
-    /// Whether the store may have forgotten it: it has ended, and as many were opened after it as may be open. The store
-    /// goes by when a lease was opened, so that one that ran for long may be forgotten as soon as it has ended.
+    /// Whether the store may have forgotten it: it has ended, and half as many ended after it as may be open.
     pub(super) fn may_be_forgotten(&self, place: Place) -> bool {
-        !self.leases[place].is_open() && self.leases.len() - place >= self.terms.open
+        let lease = &self.leases[place];
+        !lease.is_open() && self.endings - lease.ending >= self.terms.open.div_ceil(2)
+    }
+
+    /// Whether an ending is still to come in the journal.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.unseen > 0
     }
 
     /// Notes that it was sent; whether that is right, since it is held.
@@ -363,6 +375,7 @@ impl Ledger {
             since: 0,
             admission_unseen: false,
             ending_unseen: false,
+            ending: 0,
         });
         self.by_id.insert(record.claim.id, place);
         self.due.push(Reverse((deadline, place)));
@@ -411,6 +424,13 @@ impl Ledger {
         let lease = &self.leases[place];
         let asked = match act {
             Act::End(of, ending) if of == place => Some(ending),
+            // Nobody was told, and the store forgets it now.
+            _ if lease.ending_unseen => match lease.standing {
+                Standing::Settled(Some(used)) => Some(Ending::Settle(used)),
+                Standing::Cancelled => Some(Ending::Cancel),
+                Standing::Settled(None) | Standing::Unresolved => Some(Ending::Abandon),
+                Standing::Held => None,
+            },
             _ => None,
         };
         let crowded = self.unresolved[lease.tenant] >= self.terms.unresolved;
@@ -448,8 +468,11 @@ impl Ledger {
             }
             State::Cancelled(_) => (Standing::Cancelled, false),
         };
-        if std::mem::take(&mut self.leases[place].ending_unseen) && self.leases[place].standing == next {
-            return Ok(false);
+        if std::mem::take(&mut self.leases[place].ending_unseen) {
+            self.unseen -= 1;
+            if self.leases[place].standing == next {
+                return Ok(false);
+            }
         }
         if next == Standing::Cancelled && asked != Some(Ending::Cancel) {
             return Err(format!("lease {place} was cancelled by nobody"));
@@ -484,6 +507,7 @@ impl Ledger {
         };
         self.step(place, next, now)?;
         self.leases[place].ending_unseen = true;
+        self.unseen += 1;
         Ok(())
     }
 
@@ -529,6 +553,8 @@ impl Ledger {
             self.due.push(Reverse((now.mono + self.terms.age, place)));
         } else {
             self.open -= 1;
+            self.endings += 1;
+            lease.ending = self.endings;
         }
         Ok(())
     }
