@@ -1,4 +1,4 @@
-.PHONY: test test-real fairness ci
+.PHONY: test test-real fairness bench-python ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -11,6 +11,10 @@ test-real:
 # The scheduler beside the published orders of service before a simulated pool, a quarter of a minute once built.
 fairness:
 	@cargo run --release -p benches --bin fairness
+
+# Admitting and settling in Python beside other limiters of requests, one minute once built.
+bench-python:
+	@bash .ci/bench-python
 
 # What must hold before a change lands.
 ci:

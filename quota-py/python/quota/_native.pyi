@@ -65,6 +65,7 @@ __all__ = [
     "__version__",
     "_floor",
     "_forked",
+    "_nothing",
     "_reasons",
     "_replay",
     "balance_headers",
@@ -111,7 +112,8 @@ _reasons: list[tuple[str, int, Literal["soon", "next_period", "no"], str]]
 
 def _forked() -> None: ...
 def _replay(gate: Gate) -> tuple[int, int, list[str]]: ...
-def _floor(gate: Gate, who: Principal, request: Request, times: int) -> float: ...
+def _nothing(first: object = None, second: object = None) -> None: ...
+def _floor(gate: Gate, who: Principal, request: Request, times: int) -> None: ...
 
 @final
 class Amounts:

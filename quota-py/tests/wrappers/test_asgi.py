@@ -176,7 +176,7 @@ def too_much(length: int) -> Iterator[bytes]:
         (json.dumps(BODY).encode(), 400, {"idempotency-key": "a b"}),
         (json.dumps(BODY).encode(), 400, {"x-agent-run-id": "a b"}),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:30],
 )
 def test_what_is_no_request_is_answered_in_its_manner(
     upstream: Upstream, gate: quota.Gate, books: Books, body: Any, status: int, headers: dict[str, str]
