@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check ci
+.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check bench-python ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -44,6 +44,10 @@ loom:
 # Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
 check:
 	@bash .ci/check
+
+# Admitting and settling in Python beside other limiters of requests, one minute once built.
+bench-python:
+	@bash .ci/bench-python
 
 # What must hold before a change lands.
 ci:

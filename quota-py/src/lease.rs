@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use quota_core as core;
 use quota_core::lease::{Cause, Record, State};
 use quota_core::units::{Amounts as CoreAmounts, Meter};
 
 use crate::convert::{Amounts, Count, decimal, millis};
 use crate::principal::Principal;
+use crate::refusal::Degradation;
 use crate::{errors, usage};
 
 /// A lease as it came, or inside the meter of its stream.
@@ -108,6 +109,18 @@ impl Lease {
         self.core().model()
     }
 
+    /// The model to name to the upstream: the policy's `upstream` of it, else its own name.
+    #[getter]
+    fn upstream_model<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        PyString::new(py, &self.core().upstream_model())
+    }
+
+    /// In which lesser form it must run.
+    #[getter]
+    fn degradation(&self) -> Option<Degradation> {
+        self.core().degradation().cloned().map(Degradation)
+    }
+
     /// The lane to run in.
     #[getter]
     fn lane(&self) -> &str {
@@ -148,6 +161,18 @@ impl Lease {
     #[getter]
     fn rank(&self) -> u8 {
         self.core().rank()
+    }
+
+    /// Whether it has not ended.
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.core().is_open()
+    }
+
+    /// How long it lives without a heartbeat.
+    #[getter]
+    fn ttl_ms(&self) -> u64 {
+        millis(self.core().ttl().as_nanos())
     }
 
     /// How long it waited for its turn.
@@ -296,6 +321,13 @@ impl Stream {
     /// Sends the heartbeat and raises the hold, where either is due. Raises `Refused` where the answer has to end here.
     fn keep(&self, py: Python<'_>) -> PyResult<()> {
         self.meter(py, |meter| meter.keep())?.map_err(|refusal| errors::refused(py, &refusal))
+    }
+
+    /// Whether it said that it is at its end (`[DONE]`, `message_stop`, the last event of a response), or is finished. Streams
+    /// of other dialects end with their bytes.
+    #[getter]
+    fn is_done(&self, py: Python<'_>) -> PyResult<bool> {
+        self.meter(py, |meter| meter.is_done())
     }
 
     /// Output tokens so far.

@@ -72,7 +72,7 @@ mod _native {
     #[pymodule_export]
     use crate::simulated::{SimulatedEvent, SimulatedPool};
     #[pymodule_export]
-    use crate::testing::{_floor, _replay, ManualClock};
+    use crate::testing::{_floor, _nothing, _replay, ManualClock};
     #[pymodule_export]
     use crate::upstream::{UpstreamError, UpstreamLimit, UpstreamLimits, upstream_wait_ms};
     #[pymodule_export]

@@ -207,12 +207,13 @@ impl Refusal {
         self.0.message()
     }
 
-    /// Status, headers and body in the manner of `openai` or `anthropic`.
+    /// Status, headers and body in the manner of `openai`, `anthropic` or `gemini`.
     #[pyo3(signature = (manner="openai"))]
     fn response<'py>(&self, py: Python<'py>, manner: &str) -> PyResult<(u16, Bound<'py, PyDict>, Bound<'py, PyAny>)> {
         let response = match manner {
             "openai" => respond::openai::response(&self.0),
             "anthropic" => respond::anthropic::response(&self.0),
+            "gemini" => respond::gemini::response(&self.0),
             other => return Err(no_manner(other)),
         };
         let headers = PyDict::new(py);
@@ -228,6 +229,7 @@ impl Refusal {
         match manner {
             "openai" => Ok(respond::openai::stream_error(&self.0)),
             "anthropic" => Ok(respond::anthropic::stream_error(&self.0)),
+            "gemini" => Ok(respond::gemini::stream_error(&self.0)),
             other => Err(no_manner(other)),
         }
     }
@@ -281,7 +283,7 @@ pub fn headers(balances: &[core::Balance], manner: &str, at: u64) -> PyResult<BT
 }
 
 fn no_manner(name: &str) -> PyErr {
-    PyValueError::new_err(format!("the manner is 'openai' or 'anthropic', not {name:?}"))
+    PyValueError::new_err(format!("the manner is 'openai', 'anthropic' or 'gemini', not {name:?}"))
 }
 
 /// In which lesser form a request was admitted.

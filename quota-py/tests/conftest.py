@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import faulthandler
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
@@ -32,12 +33,22 @@ ACME = quota.Principal(tenant="acme")
 DEADLINE_S = 30
 
 #: Whoever needs longer hangs: the threads are shown and the run ends.
-LONGEST_S = 120
+LONGEST_S = 300
+
+#: Where they are shown.
+_shown: TextIO | None = None
+
+
+def pytest_configure() -> None:
+    # What a test writes to standard error is caught and lost with the run, but not what was standard error before the first.
+    global _shown
+    _shown = os.fdopen(os.dup(2), "w")
 
 
 @pytest.fixture(autouse=True)
 def no_hanging() -> Iterator[None]:
-    faulthandler.dump_traceback_later(LONGEST_S, exit=True)
+    assert _shown is not None
+    faulthandler.dump_traceback_later(LONGEST_S, exit=True, file=_shown)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -218,7 +218,10 @@ def test_a_refusal_is_a_value(gate: quota.Gate) -> None:
     status, headers, body = refusal.response("openai")
     assert status == 429 and headers["retry-after"] == "1" and body["error"]["reason"] == "concurrency_exceeded"
     assert refusal.response("anthropic")[2]["type"] == "error" and refusal.stream_error().startswith("data: ")
-    with pytest.raises(ValueError):
+    told = refusal.response("gemini")[2]["error"]
+    assert (told["code"], told["status"], told["details"][1]["retryDelay"]) == (429, "RESOURCE_EXHAUSTED", "1s")
+    assert refusal.stream_error("gemini").startswith('data: {"error":{"code":429,')
+    with pytest.raises(ValueError, match="gemini"):
         refusal.response("google")  # type: ignore[arg-type]
     with pytest.raises(quota.Refused) as caught:
         decision.granted()
@@ -397,6 +400,26 @@ def test_a_lease_expires_when_swept(gate: quota.Gate, clock: ManualClock) -> Non
     assert gate.sweep() == 1 and not lease.sent()
 
 
+def test_a_lease_tells_how_it_is_to_be_run() -> None:
+    document = {
+        "settings": {"lease_ttl_ms": 1500},
+        "models": {"fast": {"upstream": "m"}, "m": {"price": {"input": 1, "output": 2}}, "dear": {}},
+        "tenants": {"acme": {"rpm": {"soft": 0, "hard": 9}, "models": ["fast", "m", "dear"]}},
+        "degrade": [{"when": {"soft": "rpm", "model": "dear"}, "model": "fast", "disable_tools": ["search"]}],
+    }
+    gate = quota.Gate(quota.Policy.from_dict(document), clock=ManualClock())
+    lease = gate.admit(ACME, request(model="m")).granted()
+    assert (lease.model, lease.upstream_model, lease.degradation, lease.ttl_ms) == ("m", "m", None, 1500)
+    decision = gate.admit(ACME, request(model="dear"))
+    lesser = decision.granted()
+    assert (lesser.model, lesser.upstream_model) == ("fast", "m")
+    assert lesser.degradation is not None and lesser.degradation.disable_tools == ["search"]
+    assert decision.degradation is not None and lesser.degradation.reason == decision.reason == "soft_limit_passed"
+    assert lesser.is_open
+    lesser.cancel()
+    assert not lesser.is_open
+
+
 def test_a_request_is_explained(gate: quota.Gate) -> None:
     gate.admit(ACME, request(id="r")).granted().settle(quota.Usage.tokens(1, 2))
     story = gate.explain("r")
@@ -421,7 +444,9 @@ def test_a_stream_is_paid_by_its_last_word(gate: quota.Gate) -> None:
         stream.keep()
         assert stream.output_so_far > 0
         for at in range(0, len(LAST), 11):
+            assert not stream.is_done
             passed += stream.feed(LAST[at : at + 11])
+        assert stream.is_done
         receipt = stream.finish()
         passed += stream.tail
     assert receipt.charged.output_tokens == 7 and stream.finish() is receipt is stream.receipt

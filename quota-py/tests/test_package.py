@@ -16,6 +16,12 @@ import quota.testing
 
 TREE = Path(__file__).parents[1]
 
+#: How long a tool may take: a machine that has much else to do needs several times the usual.
+TOOL_S = 250
+
+#: What mypy has found out before; as old as the environment.
+CACHE = ("--cache-dir", str(Path(sys.prefix) / "mypy"))
+
 FIVE_LINES = """
 import asyncio, sys, quota
 assert sys.argv[1] in quota.__file__, quota.__file__
@@ -74,7 +80,7 @@ async def main() -> None:
 
 def mypy(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=TOOL_S)
 
 
 def test_everything_public_says_what_it_is() -> None:
@@ -105,13 +111,12 @@ def test_the_stubs_are_what_is_there(tmp_path: Path) -> None:
 def test_the_package_is_typed_strictly(tmp_path: Path) -> None:
     """The wrappers of hosts, which need those, are checked by their own tests."""
     modules = ("-m", "quota", "-m", "quota.testing")
-    done = mypy("mypy", "--strict", *modules, "--cache-dir", str(tmp_path), cwd=tmp_path)
+    done = mypy("mypy", "--strict", *CACHE, *modules, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_these_tests_are_typed_strictly(tmp_path: Path) -> None:
-    options = ("--exclude", "wrappers/", "--cache-dir", str(tmp_path))
-    done = mypy("mypy", "--strict", *options, ".", "../benches", cwd=Path(__file__).parent)
+def test_these_tests_are_typed_strictly() -> None:
+    done = mypy("mypy", "--strict", *CACHE, "--exclude", "wrappers/", ".", "../benches", cwd=Path(__file__).parent)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -120,12 +125,15 @@ def pyright(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     home = Path(sys.executable).parent
     active = os.environ | {"VIRTUAL_ENV": str(home.parent), "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
     command = [sys.executable, "-m", "pyright", *arguments]
-    return subprocess.run(command, cwd=cwd, env=active, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, cwd=cwd, env=active, capture_output=True, text=True, timeout=TOOL_S)
 
 
 def test_every_type_is_known_to_the_other_type_checker(tmp_path: Path) -> None:
-    done = pyright("--verifytypes", "quota", "--ignoreexternal", cwd=tmp_path)
-    assert done.returncode == 0 and "Type completeness score: 100%" in done.stdout, done.stdout + done.stderr
+    done = pyright("--verifytypes", "quota", "--ignoreexternal", "--outputjson", cwd=tmp_path)
+    symbols = json.loads(done.stdout)["typeCompleteness"]["symbols"]
+    unknown = {symbol["name"] for symbol in symbols if symbol["isExported"] and not symbol["isTypeKnown"]}
+    # What it is derived from is LiteLLM's, which is not here.
+    assert len(symbols) > 500 and unknown == {"quota.litellm.QuotaHook"}, done.stdout + done.stderr
 
 
 def test_the_other_type_checker_finds_the_same_misuse(tmp_path: Path) -> None:
@@ -135,8 +143,12 @@ def test_the_other_type_checker_finds_the_same_misuse(tmp_path: Path) -> None:
     assert {fault["range"]["start"]["line"] + 1 for fault in told} == wanted_faults(), done.stdout
 
 
-def test_these_tests_satisfy_the_other_type_checker(tmp_path: Path) -> None:
-    done = pyright(".", "../benches", cwd=Path(__file__).parent)
+def test_these_tests_satisfy_the_other_type_checker() -> None:
+    # The wrappers' hosts are not here.
+    here = Path(__file__).parent
+    files = [path.name for path in sorted(here.iterdir()) if path.suffix == ".py" or path.name == "corpus"]
+    assert Path(__file__).name in files
+    done = pyright(*files, "../benches", cwd=here)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -146,7 +158,7 @@ def wanted_faults() -> set[int]:
 
 def test_a_type_checker_finds_misuse(tmp_path: Path) -> None:
     (tmp_path / "use.py").write_text(TYPED)
-    done = mypy("mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "use.py", cwd=tmp_path)
+    done = mypy("mypy", "--strict", *CACHE, "use.py", cwd=tmp_path)
     found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
     assert found == wanted_faults(), done.stdout
 
@@ -160,7 +172,7 @@ def test_the_wheel_works_in_an_environment_with_nothing_else(tmp_path: Path) -> 
     if not python.exists():
         python = tmp_path / "venv/Scripts/python.exe"
     install = [str(python), "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
-    subprocess.run([*install, str(wheel)], check=True, timeout=100)
+    subprocess.run([*install, str(wheel)], check=True, timeout=TOOL_S)
     run = [str(python), "-I", "-c", FIVE_LINES, str(tmp_path / "venv")]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "45", done.stderr

@@ -124,9 +124,8 @@ impl Gateway {
     }
 
     fn agreed(&self, lease: &Lease, request: &Request) -> Agreed {
-        let upstream = self.plan().models.get(lease.model()).and_then(|model| model.upstream.clone());
         Agreed {
-            model: upstream.unwrap_or_else(|| lease.model().into()),
+            model: lease.upstream_model(),
             max_output_tokens: (lease.max_output_tokens() / request.choices).max(1),
             disable_tools: lease.degradation().map(|lesser| lesser.disable_tools.clone()).unwrap_or_default(),
             priority: self.hints.and_then(|dialect| dialect.priority(lease.rank())),

@@ -96,6 +96,16 @@ impl<S: Store> Lease<S> {
         &self.claim.terms.deal.model
     }
 
+    /// The model to name to the upstream: the `upstream` of the model where the policy in force gives it one, else its own
+    /// name.
+    pub fn upstream_model(&self) -> Arc<str> {
+        let model = &self.claim.terms.model;
+        self.shared().wired(|wiring| {
+            let upstream = wiring.plan.models.get(model).and_then(|model| model.upstream.as_ref());
+            upstream.unwrap_or(model).clone()
+        })
+    }
+
     /// The lane to run in.
     pub fn lane(&self) -> &str {
         &self.claim.terms.deal.lane
@@ -133,6 +143,11 @@ impl<S: Store> Lease<S> {
         self.shared().wired(|wiring| wiring.plan.lanes.get(&self.claim.terms.deal.lane).map_or(0, |lane| lane.rank))
     }
 
+    /// How long it lives without a heartbeat.
+    pub fn ttl(&self) -> Duration {
+        Duration::from_nanos(self.claim.terms.ttl)
+    }
+
     /// How long it waited for its turn; zero where it needed none.
     pub fn waited(&self) -> Duration {
         self.turn.as_ref().map_or(Duration::ZERO, |turn| turn.waited())
@@ -165,6 +180,11 @@ impl<S: Store> Lease<S> {
             let bound = &limits[hold.limit as usize];
             bound.soft.is_some_and(|soft| self.claim.used_after(hold) > soft).then_some((&*bound.scope, &*bound.limit))
         })
+    }
+
+    /// Whether it has not ended: everything reserved is held. Another may end it in the next moment.
+    pub fn is_open(&self) -> S::Answer<'_, bool> {
+        self.shared().store.touch(self.claim.id, false, 0, |open| open)
     }
 
     /// Marks that bytes are about to leave. `false` if the lease has ended meanwhile: the request must then not be sent.
@@ -393,5 +413,46 @@ pub(super) fn end_of(record: &Record, outcome: Outcome, failure: UpstreamFailure
         Outcome::FailedWithoutUsage if failure == UpstreamFailure::Release => settlement(record, Usage::not_run()),
         Outcome::FailedWithoutUsage => End::Abandon(Cause::UpstreamFailed, None),
         Outcome::Unresolved(_) => End::Abandon(Cause::NoUsage, None),
+    }
+}
+
+#[cfg(all(test, not(quota_loom)))]
+mod tests {
+    use crate::gate::{Decision, Gate};
+    use crate::policy::Policy;
+    use crate::principal::Principal;
+    use crate::request::Request;
+    use crate::usage::Usage;
+
+    fn policy(upstream: &str) -> Policy {
+        let models = format!("{{fast: {{upstream: {upstream}}}, m: {{}}, n: {{}}}}");
+        Policy::from_yaml(&format!("models: {models}\ntenants: {{acme: {{rpm: 100, models: ['*']}}}}")).unwrap()
+    }
+
+    #[test]
+    fn the_upstream_is_told_its_own_name_of_the_model() {
+        let (gate, who) = (Gate::new(policy("m")), Principal::builder("acme").build());
+        for (asked, named) in [("fast", "m"), ("m", "m"), ("unnamed", "unnamed")] {
+            let Decision::Allow(lease) = gate.admit(&who, &Request::chat(asked)) else { panic!("{asked}") };
+            assert_eq!((lease.model(), &*lease.upstream_model()), (asked, named));
+            lease.cancel().unwrap();
+        }
+        let lease = gate.admit(&who, &Request::chat("fast")).lease().unwrap();
+        gate.reload(&policy("n"));
+        assert_eq!(&*lease.upstream_model(), "n");
+        gate.reload(&Policy::from_yaml("tenants: {}").unwrap());
+        assert_eq!(&*lease.upstream_model(), "fast");
+    }
+
+    #[test]
+    fn a_lease_is_open_until_it_ends() {
+        let (gate, who) = (Gate::new(policy("m")), Principal::builder("acme").build());
+        let lease = gate.admit(&who, &Request::chat("m")).lease().unwrap();
+        assert!(lease.is_open() && lease.is_open());
+        lease.cancel().unwrap();
+        assert!(!lease.is_open(), "looking has not marked it as sent");
+        let lease = gate.admit(&who, &Request::chat("m")).lease().unwrap();
+        gate.finalize(crate::Name::Lease(lease.id()), crate::usage::Outcome::Final(Usage::tokens(1, 1))).unwrap();
+        assert!(!lease.is_open(), "whoever ended it");
     }
 }

@@ -20,6 +20,8 @@ pub struct StreamMeter<S: Store = Memory> {
     reader: Option<StreamReader>,
     /// Output tokens that every limit covers.
     covered: u64,
+    /// Nanoseconds between heartbeats.
+    beat: u64,
     /// Engine time before which no heartbeat is due.
     renew_at: u64,
     /// Output tokens from which on the queue is told again.
@@ -33,7 +35,9 @@ impl<S: Store> Lease<S> {
     /// A meter for a streamed answer in this dialect.
     pub fn stream(self, dialect: Dialect) -> StreamMeter<S> {
         let covered = self.least_covered();
-        StreamMeter { lease: self, reader: Some(StreamReader::new(dialect)), covered, renew_at: 0, tell_at: 1 }
+        // A lease that lives shortly still has two heartbeats to miss.
+        let beat = SECOND.min(self.claim().terms.ttl / 3);
+        StreamMeter { lease: self, reader: Some(StreamReader::new(dialect)), covered, beat, renew_at: 0, tell_at: 1 }
     }
 }
 
@@ -62,7 +66,12 @@ impl<S: Store> StreamMeter<S> {
         self.reader.as_ref().map_or(0, StreamReader::output_so_far)
     }
 
-    /// Sends the heartbeat (at most one a second) and raises the hold, where either is due; costs next to nothing where
+    /// Whether the stream said that it is at its end, see [`StreamReader::is_done`]; also once it is finished.
+    pub fn is_done(&self) -> bool {
+        self.reader.as_ref().is_none_or(StreamReader::is_done)
+    }
+
+    /// Sends the heartbeat (at most one a second, or three in a lease's life) and raises the hold, where either is due; costs next to nothing where
     /// neither is.
     ///
     /// # Errors
@@ -79,7 +88,7 @@ impl<S: Store> StreamMeter<S> {
         if !grown && now.mono < self.renew_at {
             return S::ready(Ok(()));
         }
-        self.renew_at = now.mono.saturating_add(SECOND);
+        self.renew_at = now.mono.saturating_add(self.beat);
         let StreamMeter { lease, covered, .. } = self;
         let lease = &*lease;
         S::chain(lease.renew(), move |open| match open {
@@ -185,6 +194,33 @@ mod tests {
         assert!(passed.ends_with("data: [DONE]\n\n") && !passed.contains("usage"));
         let names: Vec<_> = gate.explain("r").iter().map(|entry| entry.event.name()).collect();
         assert!(names.len() <= 14 && names.contains(&"extended"), "{names:?}");
+    }
+
+    #[test]
+    fn the_last_event_says_that_it_is_done() {
+        let (gate, _) = gate("output_tpd: 100000");
+        let mut meter = admit(&gate, 2000).stream(Dialect::OpenAiChat);
+        meter.feed(chunk(1).as_bytes(), |_| {});
+        let (usage, done) = LAST.split_at(LAST.len() - "data: [DONE]\n\n".len());
+        meter.feed(usage.as_bytes(), |_| {});
+        assert!(!meter.is_done());
+        meter.feed(done.as_bytes(), |_| {});
+        assert!(meter.is_done());
+        assert_eq!(meter.finish(|_| {}).unwrap().outcome, "settled");
+        assert!(meter.is_done());
+    }
+
+    #[test]
+    fn a_lease_that_lives_shortly_has_its_heartbeats_in_time() {
+        let policy = "settings: {lease_ttl_ms: 1000}\ntenants: {acme: {output_tpd: 100000, models: {m: {}}}}";
+        let clock = Arc::new(ManualClock::at(1 << 60));
+        let gate = Gate::builder(Policy::from_yaml(policy).unwrap()).clock(clock.clone()).build();
+        let mut meter = admit(&gate, 2000).stream(Dialect::OpenAiChat);
+        for _ in 0..10 {
+            assert_eq!(meter.keep(), Ok(()));
+            clock.advance(Duration::from_millis(700));
+            assert_eq!(gate.sweep(10), 0);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::refusal::{Refusal, Shortage, Wait};
 use crate::units::Meter;
 
 pub mod anthropic;
+pub mod gemini;
 pub mod headers;
 pub mod openai;
 
@@ -83,7 +84,7 @@ fn request_id(headers: &mut Headers, name: &'static str, refusal: &Refusal) {
     }
 }
 
-/// Adds the members that both manners carry beside their own: `reason`, `limits`, `retry_after_ms`, `fits`.
+/// Adds the members that every manner carries beside their own: `reason`, `limits`, `retry_after_ms`, `fits`.
 fn explain(error: &mut Value, refusal: &Refusal) {
     error["reason"] = json!(refusal.reason.code());
     error["limits"] = refusal.shortages.iter().map(shortage).collect();
@@ -189,16 +190,21 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_renders_as_an_error_in_both_manners() {
+    fn every_reason_renders_as_an_error_in_every_manner() {
         for reason in Reason::ALL {
             for wait in [Wait::After(Duration::from_secs(7)), Wait::Unknown, Wait::Never] {
                 let refusal = refusal(*reason, wait);
-                for response in [openai::response(&refusal), anthropic::response(&refusal)] {
+                let answers = [
+                    (openai::response(&refusal), "type"),
+                    (anthropic::response(&refusal), "type"),
+                    (gemini::response(&refusal), "status"),
+                ];
+                for (response, word) in answers {
                     assert!((400..600).contains(&response.status), "{reason}");
                     let error = &response.body["error"];
                     assert_eq!(error["reason"], reason.code());
                     assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{reason}");
-                    assert!(error["type"].is_string(), "{reason}");
+                    assert!(error[word].is_string(), "{reason}");
                     let never = reason.retry() == Retry::No || wait == Wait::Never;
                     if never {
                         assert_eq!(get(&response.headers, "x-should-retry"), Some("false"), "{reason}");

@@ -109,6 +109,12 @@ impl StreamReader {
         self.fold.output()
     }
 
+    /// Whether the stream said that it is at its end: by `[DONE]`, `message_stop`, or the last event of a response. Never so
+    /// in dialects whose streams end with their bytes.
+    pub fn is_done(&self) -> bool {
+        self.fold.done || (self.fold.closed && self.fold.dialect == Dialect::OpenAiResponses)
+    }
+
     /// Ends the stream, also one that broke off: passes what was held back, and tells what the stream has come to.
     pub fn finish(mut self, mut pass: impl FnMut(&[u8])) -> StreamEnd {
         if let Some(piece) = self.framer.finish() {

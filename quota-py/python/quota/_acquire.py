@@ -119,8 +119,7 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
             return cast("Decision", begin)
         return cast("Gate", begin).admit(self._who, self._request)
 
-    async def _decide(self) -> Decision:
-        """Waits, and gives the decision that ended it: the same as awaiting this, but a refusal does not raise."""
+    async def _wait(self) -> Lease:
         decision = self._first()
         try:
             while decision.action == "queue":
@@ -129,17 +128,10 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
         except BaseException:
             decision.leave()
             raise
-        return decision
-
-    async def _wait(self) -> Lease:
-        return (await self._decide()).granted()
+        return decision.granted()
 
     def result(self, timeout_ms: int | None = None) -> Lease:
         """Waits in this thread, which lets others run meanwhile. Raises `TimeoutError`, with its place given up."""
-        return self._decide_here(timeout_ms).granted()
-
-    def _decide_here(self, timeout_ms: int | None = None) -> Decision:
-        """The same, and gives the decision that ended it: a refusal does not raise."""
         _refuse_in_loop()
         until = _until(timeout_ms)
         decision = self._first()
@@ -150,7 +142,7 @@ class Acquiring(Coroutine[Any, Any, "Lease"]):
         except BaseException:
             decision.leave()
             raise
-        return decision
+        return decision.granted()
 
     def _as_coroutine(self) -> Coroutine[Any, Any, Lease]:
         if self._coroutine is None:

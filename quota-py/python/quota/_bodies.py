@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ._errors import RequestError
 
 if TYPE_CHECKING:
-    from ._native import Decision, Request, _BodyDialect, _Dialect, _Manner
+    from ._native import Lease, Request, _BodyDialect, _Dialect, _Manner
 
 __all__ = ["SHAPES", "Agreed", "Shape", "rewrite"]
 
@@ -45,7 +45,7 @@ SHAPES: Mapping[str, Shape] = {
         Shape("openai_responses", "openai_responses", bounds=("max_output_tokens",)),
         Shape("openai_embeddings", "openai_embeddings"),
         Shape("anthropic_messages", "anthropic_messages", "anthropic", bounds=("max_tokens",)),
-        Shape("gemini", "gemini"),
+        Shape("gemini", "gemini", "gemini"),
     )
 }
 
@@ -53,6 +53,7 @@ SHAPES: Mapping[str, Shape] = {
 class Agreed(NamedTuple):
     """What a request was admitted as."""
 
+    #: By the upstream's name.
     model: str
     #: The most output tokens of one choice.
     max_output_tokens: int
@@ -60,11 +61,10 @@ class Agreed(NamedTuple):
     disable_tools: list[str]
 
     @classmethod
-    def of(cls, decision: Decision, request: Request) -> Agreed:
-        lease = decision.granted()
-        lesser = decision.degradation
+    def of(cls, lease: Lease, request: Request) -> Agreed:
+        lesser = lease.degradation
         most = max(1, lease.max_output_tokens // max(1, request.choices))
-        return cls(lease.model, most, [] if lesser is None else lesser.disable_tools)
+        return cls(lease.upstream_model, most, [] if lesser is None else lesser.disable_tools)
 
 
 def rewrite(shape: Shape, body: Mapping[str, Any], agreed: Agreed, *, stream: bool) -> tuple[dict[str, Any], bool]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "outcome_of"]
 
-#: How often a lease is told that its request is alive, in seconds.
+#: How often a lease is told that its request is alive, in seconds, or three times in its life if that is shorter.
 _HEARTBEAT_S = 1.0
 
 #: Endings that came too late: the first one stands.
@@ -40,7 +40,7 @@ def outcome_of(status: int, body: object, dialect: _Dialect) -> Outcome:
 class Call:
     """An admitted request. To be kept by whoever runs it: one that is dropped leaves its lease as dropping that would."""
 
-    __slots__ = ("__weakref__", "_at_end", "_until", "is_over", "is_sent", "lease", "may_have_run", "shape")
+    __slots__ = ("__weakref__", "_at_end", "_until", "every_s", "is_over", "is_sent", "lease", "may_have_run", "shape")
 
     def __init__(
         self,
@@ -56,6 +56,8 @@ class Call:
         self.is_over = False
         #: Whether an attempt that did not succeed may have been run by the upstream all the same.
         self.may_have_run = False
+        #: How often it is to be kept alive.
+        self.every_s = min(_HEARTBEAT_S, lease.ttl_ms / 3000)
         self._at_end = at_end
         self._until = None if longest_s is None else time.monotonic() + longest_s
         _hearts.add(self)
@@ -131,11 +133,17 @@ class _Hearts:
 
     def __init__(self) -> None:
         self._calls: dict[int, ref[Call]] = {}
+        #: How long the thread sleeps.
+        self._every_s = _HEARTBEAT_S
+        #: Set where a call came that has to be told sooner.
+        self._is_late = threading.Event()
         self._starting = threading.Lock()
         self._is_started = False
 
     def add(self, call: Call) -> None:
         self._calls[id(call)] = ref(call)
+        if call.every_s < self._every_s:
+            self._is_late.set()
         # Who does not get the lock leaves it to who has it.
         if not self._is_started and self._starting.acquire(blocking=False):
             try:
@@ -150,15 +158,19 @@ class _Hearts:
 
     def _run(self) -> None:
         while True:
-            time.sleep(_HEARTBEAT_S)
+            self._is_late.wait(self._every_s)
+            self._is_late.clear()
+            every_s = _HEARTBEAT_S
             for key, found in self._calls.copy().items():
                 call = found()
                 if call is not None:
+                    every_s = min(every_s, call.every_s)
                     call.beat()
                 elif self._calls.get(key) is found:
                     self._calls.pop(key, None)
                 # Not held until the next beat: it may be the last that does.
                 del call
+            self._every_s = every_s
 
 
 _hearts = _Hearts()

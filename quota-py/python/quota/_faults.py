@@ -10,6 +10,15 @@ if TYPE_CHECKING:
 __all__ = ["Fault"]
 
 _OPENAI = {403: "permission_error", 429: "requests"}
+_GEMINI = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    408: "DEADLINE_EXCEEDED",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+}
 _ANTHROPIC = {
     401: "authentication_error",
     403: "permission_error",
@@ -41,6 +50,11 @@ class Fault(Exception):
             details = {"error_code": self.code}
             told = {"type": kind, "message": self.message, "details": details}
             return self.status, headers, {"type": "error", "error": told}
+        if manner == "gemini":
+            kind = _GEMINI.get(self.status, "INTERNAL" if self.status >= 500 else "INVALID_ARGUMENT")
+            info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": self.code.upper(), "domain": "quota"}
+            error: dict[str, Any] = {"code": self.status, "message": self.message, "status": kind, "details": [info]}
+            return self.status, headers, {"error": error}
         kind = _OPENAI.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
         error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return self.status, headers, {"error": error}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._faults import Fault
 
 if TYPE_CHECKING:
-    from ._native import Decision
+    from ._native import Lease
 
 __all__ = ["Gone", "Incoming"]
 
@@ -63,7 +63,7 @@ class Incoming:
             raise Fault(413, "body_too_large", f"The body is too large: {found} bytes; allowed: {most}.")
         return b"".join(pieces)
 
-    async def unless_gone(self, waiting: Coroutine[Any, Any, Decision]) -> Decision:
+    async def unless_gone(self, waiting: Coroutine[Any, Any, Lease]) -> Lease:
         """Waits for a turn as long as the asker does. Who leaves gives up the place, and a turn that came beside it."""
         turn = asyncio.ensure_future(waiting)
         asked = self._asked = asyncio.ensure_future(self._receive())
@@ -75,8 +75,8 @@ class Incoming:
         except BaseException:
             # Cancelled before it is done, it gives up its place by itself.
             if not turn.cancel() and not turn.cancelled() and turn.exception() is None:
-                lease = turn.result().lease
-                if lease is not None and not lease.is_repeat:
+                lease = turn.result()
+                if not lease.is_repeat:
                     lease.cancel()
             raise
 

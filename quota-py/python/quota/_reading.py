@@ -35,8 +35,12 @@ class _Stream:
         self._is_plain = encoding == "identity"
         self._decoder = None if self._is_plain else Decoder.of(encoding)
         self._stream = call.lease.stream(call.shape.answer, strip_usage=strip_usage and self._is_plain)
+        #: Whether its last event has come, by which it was settled. Whatever follows means nothing.
+        self._is_done = False
 
     def feed(self, piece: bytes) -> bytes:
+        if self._is_done:
+            return piece
         passed = piece
         if self._is_plain:
             passed = self._stream.feed(piece)
@@ -46,11 +50,15 @@ class _Stream:
                     self._stream.feed(part)
             except zlib.error:
                 self._decoder = None
-        self._stream.keep()
+        if self._stream.is_done:
+            passed += self.over()
+            self._is_done = True
+        else:
+            self._stream.keep()
         return passed
 
     def over(self) -> bytes:
-        return self._call.end_stream(self._stream)
+        return b"" if self._is_done else self._call.end_stream(self._stream)
 
     def broke(self, *, left: bool) -> None:
         self._call.end_stream(self._stream)

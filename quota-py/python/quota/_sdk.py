@@ -24,7 +24,7 @@ from ._reading import reading
 from ._sdk_body import body_class, http_module
 
 if TYPE_CHECKING:
-    from ._native import Decision, Gate, Principal
+    from ._native import Decision, Gate, Lease, Principal
 
 __all__ = ["Terms", "wrap"]
 
@@ -66,24 +66,23 @@ class _Run:
     """One call of the SDK, with its retries."""
 
     def __init__(self, client: Any, shape: Shape, options: Any, stream: bool) -> None:
-        terms: Terms = client._quota
         self.client = client
         self.shape = shape
         self.options = options
         self.stream = stream
         self.request = Request.from_body(shape.dialect, options.json_data)
-        self.decision = terms.gate.admit(terms.who(), self.request)
         self.strip_usage = False
         self.is_answered = False
 
-    def admitted(self, decision: Decision) -> None:
+    def admit(self) -> Decision:
+        terms: Terms = self.client._quota
+        return terms.gate.admit(terms.who(), self.request)
+
+    def admitted(self, lease: Lease) -> None:
         """Takes the lease, and rewrites the body as it was agreed."""
+        self.call = Call(lease, self.shape)
         try:
-            self.call = Call(decision.granted(), self.shape)
-        except Refused as refused:
-            raise self.refused(refused) from None
-        try:
-            agreed = Agreed.of(decision, self.request)
+            agreed = Agreed.of(lease, self.request)
             body, self.strip_usage = rewrite(self.shape, self.options.json_data, agreed, stream=self.request.stream)
         except BaseException:
             self.call.never_sent()
@@ -204,8 +203,13 @@ def _sync_class(own: type[Any]) -> type[Any]:
             return own.request(self, cast_to, options, **rest)
         options = _merged(options if prepare is None else prepare(self, options))
         run = _Run(self, shape, options, rest.get("stream", False))
-        decision = run.decision
-        run.admitted(decision.wait()._decide_here() if decision.action == "queue" else decision)
+        try:
+            decision = run.admit()
+            # Where nothing is waited for, a loop may run in this thread: a notebook's, for instance.
+            lease = decision.wait().result() if decision.action == "queue" else decision.granted()
+        except Refused as refused:
+            raise run.refused(refused) from None
+        run.admitted(lease)
         token = _running.set(run)
         try:
             answer = own.request(self, cast_to, run.options, **rest)
@@ -248,8 +252,12 @@ def _async_class(own: type[Any]) -> type[Any]:
             return await own.request(self, cast_to, options, **rest)
         options = _merged(options if prepare is None else await prepare(self, options))
         run = _Run(self, shape, options, rest.get("stream", False))
-        decision = run.decision
-        run.admitted(await decision.wait()._decide() if decision.action == "queue" else decision)
+        try:
+            decision = run.admit()
+            lease = await decision.wait() if decision.action == "queue" else decision.granted()
+        except Refused as refused:
+            raise run.refused(refused) from None
+        run.admitted(lease)
         token = _running.set(run)
         try:
             answer = await own.request(self, cast_to, run.options, **rest)

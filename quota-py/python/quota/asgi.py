@@ -26,7 +26,7 @@ from ._incoming import Gone, Incoming
 from ._native import Request
 
 if TYPE_CHECKING:
-    from ._native import Decision, Gate, Principal, _BodyDialect
+    from ._native import Gate, Principal, _BodyDialect, _HeaderManner
 
 __all__ = ["ROUTES", "QuotaMiddleware"]
 
@@ -138,7 +138,6 @@ class _Route(NamedTuple):
 
 class _Admitted(NamedTuple):
     call: Call
-    decision: Decision
     #: The body that the application is handed.
     body: bytes
     strip_usage: bool
@@ -182,9 +181,8 @@ class _Exchange:
         if request.user is not None:
             self._shown = who.on_behalf_of(request.user)
         decision = gate.admit(who, request)
-        if decision.action == "queue":
-            decision = await self._incoming.unless_gone(decision.wait()._decide())
-        lease = decision.granted()
+        waits = decision.action == "queue"
+        lease = await self._incoming.unless_gone(decision.wait()) if waits else decision.granted()
         if lease.is_repeat:
             # One settlement would pay for many calls.
             told = "A request under this idempotency key is in progress; it is not run twice."
@@ -192,7 +190,7 @@ class _Exchange:
         call = Call(lease, shape)
         try:
             asked = json.loads(body)
-            made, strip_usage = rewrite(shape, asked, Agreed.of(decision, request), stream=request.stream)
+            made, strip_usage = rewrite(shape, asked, Agreed.of(lease, request), stream=request.stream)
         except RequestError as error:
             call.never_sent()
             raise _malformed(error) from None
@@ -205,7 +203,7 @@ class _Exchange:
             raise Fault(503, "lease_lost", "The request's reservation ended before it was sent.")
         # What is not changed stands as it was written.
         made_body = body if made == asked else json.dumps(made, separators=(",", ":")).encode()
-        return _Admitted(call, decision, made_body, strip_usage)
+        return _Admitted(call, made_body, strip_usage)
 
     async def _body(self) -> bytes:
         if self._headers.get("content-encoding", "identity") != "identity":
@@ -264,15 +262,16 @@ class _Exchange:
         scope["headers"] = [*kept, *ours.items()]
         scope["quota.lease"] = lease
         scope.setdefault("state", {})["quota_lease"] = lease
-        if self._route.model is not None and self._route.model != lease.model:
-            scope["path"] = _root(scope) + self._route.template.replace("{model}", lease.model)
+        if self._route.model is not None and self._route.model != lease.upstream_model:
+            scope["path"] = _root(scope) + self._route.template.replace("{model}", lease.upstream_model)
             scope["raw_path"] = quote(scope["path"]).encode()
 
     def _told(self, admitted: _Admitted) -> dict[str, str]:
+        lease = admitted.call.lease
         told = {self._id_header(): self._id}
-        if admitted.call.lease.waited_ms:
-            told["x-quota-waited-ms"] = str(admitted.call.lease.waited_ms)
-        lesser = admitted.decision.degradation
+        if lease.waited_ms:
+            told["x-quota-waited-ms"] = str(lease.waited_ms)
+        lesser = lease.degradation
         if lesser is not None:
             told["x-quota-degraded"] = f"{lesser.step};{lesser.reason}"
         return told
@@ -280,7 +279,9 @@ class _Exchange:
     def _shown_limits(self) -> dict[str, str]:
         if self._shown is None:
             return {}
-        return self._of.gate.headers(self._shown, self._manner) | self._of.gate.headers(self._shown, "ietf")
+        # Google has no headers of its own for this.
+        manners: list[_HeaderManner] = ["ietf"] if self._manner == "gemini" else ["ietf", self._manner]
+        return {name: value for manner in manners for name, value in self._of.gate.headers(self._shown, manner).items()}
 
     def _id_header(self) -> str:
         return "request-id" if self._manner == "anthropic" else "x-request-id"

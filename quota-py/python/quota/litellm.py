@@ -105,10 +105,7 @@ class QuotaHook(CustomLogger):
         body = {name: value for name, value in data.items() if _is_of_the_body(name, value)}
         try:
             request = Request.from_body(shape.dialect, body)
-            decision = self.gate.admit(self._principal(user_api_key_dict), request)
-            if decision.action == "queue":
-                decision = await decision.wait()._decide()
-            lease = decision.granted()
+            lease = await self.gate.acquire(self._principal(user_api_key_dict), request)
         except InputError as error:
             raise HTTPException(400, {"error": str(error)}) from None
         except Refused as refused:
@@ -119,7 +116,7 @@ class QuotaHook(CustomLogger):
         self._calls[key] = call
         try:
             # LiteLLM itself asks streams for their usage.
-            made, _ = rewrite(shape, body, Agreed.of(decision, request), stream=False)
+            made, _ = rewrite(shape, body, Agreed.of(lease, request), stream=False)
         except InputError as error:
             call.never_sent()
             raise HTTPException(400, {"error": str(error)}) from None

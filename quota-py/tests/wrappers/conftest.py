@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import os
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 import upstream as upstreams
@@ -20,6 +21,8 @@ POLICY: dict[str, Any] = {
         "dear": {"price": {"input": 10, "output": 20}, "max_output": 400},
         "spare": {"price": {"input": 10, "output": 20}, "max_output": 400},
         "foreign": {},
+        # Another name of it.
+        "fast": {"upstream": "m"},
     },
     "queues": {"chat": {"max_wait_ms": 20_000}, "impatient": {"max_wait_ms": 100}},
     "tenants": {
@@ -28,7 +31,7 @@ POLICY: dict[str, Any] = {
             "input_tokens_per_day": 1_000_000,
             "output_tokens_per_day": 1_000_000,
             "max_inflight": 100,
-            "models": ["m", "dear", "spare"],
+            "models": ["m", "dear", "spare", "fast"],
         },
         # One request a minute.
         "slow": {"requests_per_minute": {"hard": 1}, "models": ["m"]},
@@ -59,12 +62,22 @@ ACME = quota.Principal(tenant="acme")
 #: How long a test waits for what must happen.
 DEADLINE_S = 30
 #: Whoever needs longer hangs: the threads are shown and the run ends.
-LONGEST_S = 120
+LONGEST_S = 300
+
+#: Where they are shown.
+_shown: TextIO | None = None
+
+
+def pytest_configure() -> None:
+    # What a test writes to standard error is caught and lost with the run, but not what was standard error before the first.
+    global _shown
+    _shown = os.fdopen(os.dup(2), "w")
 
 
 @pytest.fixture(autouse=True)
 def no_hanging() -> Iterator[None]:
-    faulthandler.dump_traceback_later(LONGEST_S, exit=True)
+    assert _shown is not None
+    faulthandler.dump_traceback_later(LONGEST_S, exit=True, file=_shown)
     yield
     faulthandler.cancel_dump_traceback_later()
 

@@ -56,6 +56,10 @@ def application(upstream: Upstream, gate: quota.Gate, **options: Any) -> FastAPI
             lease.sent()
             lease.settle({"prompt_tokens": 3, "completion_tokens": 2})
             return JSONResponse({"id": "x"})
+        if how == "array":
+            # What Google streams to who does not ask for events.
+            told = {"promptTokenCount": 3, "candidatesTokenCount": 2, "totalTokenCount": 5}
+            return JSONResponse([{"candidates": []}, {"candidates": [], "usageMetadata": told}])
         if how == "text":
             return Response("not json", media_type="text/plain")
         wanted = {"content-type": "application/json", "accept-encoding": request.headers["accept-encoding"]}

@@ -25,12 +25,13 @@ import quota.asgi
 CHAT = "/v1/chat/completions"
 MESSAGES: Any = [{"role": "user", "content": "Name three rivers."}]
 BODY: dict[str, Any] = {"model": "m", "messages": MESSAGES}
+GEMINI = "/v1beta/models/m:generateContent"
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: BODY,
     "/v1/completions": {"model": "m", "prompt": "Name three rivers."},
     "/v1/responses": {"model": "m", "input": "Name three rivers."},
     "/v1/messages": {**BODY, "max_tokens": 50},
-    "/v1beta/models/m:generateContent": {"contents": [{"role": "user", "parts": [{"text": "Name three rivers."}]}]},
+    GEMINI: {"contents": [{"role": "user", "parts": [{"text": "Name three rivers."}]}]},
 }
 
 
@@ -88,7 +89,7 @@ def test_embeddings_have_no_output(served: Served, books: Books) -> None:
 
 @pytest.mark.parametrize("path", [*list(BODIES)[:4], "/v1beta/models/m:streamGenerateContent?alt=sse"])
 def test_a_stream_settles_by_its_usage(served: Served, books: Books, path: str) -> None:
-    body = BODIES.get(path) or BODIES["/v1beta/models/m:generateContent"]
+    body = BODIES.get(path) or BODIES[GEMINI]
     answer = served.post(path, {**body, "stream": True} if path in BODIES else body)
     assert answer.headers["content-type"] == "text/event-stream"
     assert answer.text.count("word") >= PIECES
@@ -113,7 +114,7 @@ def test_a_stream_passes_as_it_comes_and_holds_its_slot_to_the_end(
     assert books.in_flight == 1
     upstream.go.set()
     asker.read_until(b"[DONE]")
-    until(lambda: books.settled(1))
+    assert books.settled(1)
     asker.socket.close()
 
 
@@ -138,6 +139,11 @@ def test_a_refusal_is_in_the_manner_of_its_route(served: Served, upstream: Upstr
     answer = served.post("/v1/messages", BODIES["/v1/messages"], tenant="slow")
     assert (answer.status_code, answer.json()["error"]["type"]) == (429, "rate_limit_error")
     assert answer.headers["anthropic-ratelimit-requests-remaining"] == "0" and "request-id" in answer.headers
+    answer = served.post(GEMINI, BODIES[GEMINI], tenant="slow")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["status"]) == (429, 429, "RESOURCE_EXHAUSTED")
+    assert [detail["@type"].rpartition(".")[2] for detail in error["details"]] == ["ErrorInfo", "RetryInfo"]
+    assert "ratelimit" in answer.headers and "x-ratelimit-remaining-requests" not in answer.headers
     assert len(upstream.bodies) == 1
 
 
@@ -170,7 +176,7 @@ def too_much(length: int) -> Iterator[bytes]:
         (json.dumps(BODY).encode(), 400, {"idempotency-key": "a b"}),
         (json.dumps(BODY).encode(), 400, {"x-agent-run-id": "a b"}),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:30],
 )
 def test_what_is_no_request_is_answered_in_its_manner(
     upstream: Upstream, gate: quota.Gate, books: Books, body: Any, status: int, headers: dict[str, str]
@@ -178,11 +184,12 @@ def test_what_is_no_request_is_answered_in_its_manner(
     small = 4096 if status == 413 else 1 << 20
     with serving(application(upstream, gate, max_body=small)) as url:
         served = Served(gate, url)
-        for path in (CHAT, "/v1/messages"):
+        for path in (CHAT, "/v1/messages", GEMINI):
             content = too_much(body) if isinstance(body, int) else body
             answer = httpx.post(url + path, content=content, headers=served.headers() | headers)
             error = answer.json()["error"]
             assert (answer.status_code, "details" in error) == (status, path != CHAT), answer.text
+            assert error.get("status", "INVALID_ARGUMENT") == "INVALID_ARGUMENT"
     assert upstream.bodies == [] and books.settled(0)
 
 
@@ -318,6 +325,13 @@ def test_the_body_is_handed_on_as_it_was_agreed(served: Served, gate: quota.Gate
     assert gate.unresolved() == []
 
 
+def test_the_upstream_is_asked_for_its_own_name(served: Served, books: Books, upstream: Upstream) -> None:
+    assert served.post(body={**BODY, "model": "fast"}).status_code == 200
+    assert served.post(GEMINI.replace("/m:", "/fast:"), BODIES[GEMINI]).status_code == 200
+    assert upstream.bodies[0]["model"] == "m" and upstream.paths[1] == GEMINI
+    assert books.settled(2)
+
+
 def test_what_is_not_changed_stands_as_it_was_written(served: Served) -> None:
     text = json.dumps({**BODY, "max_tokens": 10, "temperature": 1.0}, indent=4)
     headers = served.headers(x_how="echo")
@@ -343,6 +357,12 @@ def test_a_request_runs_once_under_its_idempotency_key(served: Served, books: Bo
         upstream.go.set()
         assert first.result().headers["x-request-id"] == "acme:k-1"
     assert books.settled(1)
+
+
+def test_a_stream_of_gemini_that_is_no_events_is_unresolved(served: Served, books: Books) -> None:
+    answer = served.post(GEMINI.replace(":generate", ":streamGenerate"), BODIES[GEMINI], x_how="array")
+    assert len(answer.json()) == 2
+    assert [left.cause for left in served.gate.unresolved()] == ["no_usage"] and books.in_flight == 0
 
 
 def test_a_stream_that_outgrows_its_limit_ends_with_the_refusal(

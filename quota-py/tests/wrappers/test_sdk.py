@@ -118,6 +118,20 @@ def test_a_stream_settles_by_its_usage(kind: Kind, books: Books) -> None:
     assert books.settled(1)
 
 
+@pytest.mark.parametrize("kind", ["anthropic", "anthropic async"], indirect=True)
+def test_a_stream_is_settled_by_its_last_event(kind: Kind, books: Books) -> None:
+    """OpenAI's client stops there by itself."""
+    kind.upstream.expects(Step(how="hang_at_end"))
+    stream = kind.create(kind.client(), stream=True)
+    assert kind.pieces(stream, PIECES + 5) == PIECES + 5
+    assert books.settled(1)
+
+
+def test_the_upstream_is_asked_for_its_own_name(kind: Kind, books: Books) -> None:
+    kind.create(kind.client(), model="fast")
+    assert kind.upstream.bodies[0]["model"] == "m" and books.settled(1)
+
+
 def test_a_stream_that_is_left_early_is_unresolved(kind: Kind, books: Books) -> None:
     kind.upstream.expects(Step(how="hang_midway"))
     stream = kind.create(kind.client(), stream=True)

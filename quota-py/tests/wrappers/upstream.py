@@ -22,7 +22,8 @@ class Step(NamedTuple):
     """What happens to one request."""
 
     status: int = 200
-    #: `answer`, `hang` (no head), `hang_midway` (two pieces, then nothing), `break` (no head), `break_midway`.
+    #: `answer`, `hang` (no head), `hang_midway` (two pieces, then nothing), `hang_at_end` (all of it, but no end), `break` (no
+    #: head), `break_midway`.
     how: str = "answer"
     headers: dict[str, str] = {}
     usage: bool = True
@@ -209,6 +210,8 @@ def handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
                 piece = event.encode("latin-1")
                 self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
                 self.wfile.flush()
+            if step.how == "hang_at_end":
+                go.wait(LONGEST_S)
             self.wfile.write(b"0\r\n\r\n")
 
         def more_headers(self, step: Step) -> None:
