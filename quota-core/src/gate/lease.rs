@@ -99,7 +99,7 @@ impl<S: Store> Lease<S> {
     /// The model to name to the upstream: the `upstream` of the model where the policy in force gives it one, else its own
     /// name.
     pub fn upstream_model(&self) -> Arc<str> {
-        let model = &self.claim.terms.model;
+        let model = &self.claim.terms.deal.model;
         self.shared().wired(|wiring| {
             let upstream = wiring.plan.models.get(model).and_then(|model| model.upstream.as_ref());
             upstream.unwrap_or(model).clone()
@@ -145,7 +145,7 @@ impl<S: Store> Lease<S> {
 
     /// How long it lives without a heartbeat.
     pub fn ttl(&self) -> Duration {
-        Duration::from_nanos(self.claim.terms.ttl)
+        Duration::from_nanos(self.claim.terms.deal.ttl)
     }
 
     /// How long it waited for its turn; zero where it needed none.

@@ -36,7 +36,7 @@ impl<S: Store> Lease<S> {
     pub fn stream(self, dialect: Dialect) -> StreamMeter<S> {
         let covered = self.least_covered();
         // A lease that lives shortly still has two heartbeats to miss.
-        let beat = SECOND.min(self.claim().terms.ttl / 3);
+        let beat = SECOND.min(self.claim().terms.deal.ttl / 3);
         StreamMeter { lease: self, reader: Some(StreamReader::new(dialect)), covered, beat, renew_at: 0, tell_at: 1 }
     }
 }
