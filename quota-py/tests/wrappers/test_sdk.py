@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import anthropic
-import httpx
 import openai
 import pytest
 from conftest import ACME, Books, until, until_async
@@ -389,16 +388,16 @@ def test_what_can_not_be_metered_is_an_error(client: openai.OpenAI, upstream: Up
 
 
 def test_a_call_in_a_hook_of_another_is_no_part_of_it(upstream: Upstream, gate: quota.Gate, books: Books) -> None:
-    def hook(request: httpx.Request) -> None:
+    def hook(request: Any) -> None:
         if "/free/" not in request.url.path:
-            client.post("/free/chat/completions", cast_to=object, body=BODY)
+            metered.post("/free/chat/completions", cast_to=object, body=BODY)
 
-    http = httpx.Client(event_hooks={"request": [hook]})
+    http = openai.DefaultHttpxClient(event_hooks={"request": [hook]})
     own = openai.OpenAI(api_key="k", base_url=f"{upstream.url}/v1", max_retries=0, http_client=http)
-    client = quota.openai.wrap(own, gate, ACME, unmetered=["/free/*"])
+    metered = quota.openai.wrap(own, gate, ACME, unmetered=["/free/*"])
     upstream.expects(Step(), Step(status=400))
     with pytest.raises(openai.BadRequestError):
-        client.chat.completions.create(**BODY)
+        metered.chat.completions.create(**BODY)
     assert upstream.paths == ["/v1/free/chat/completions", "/v1/chat/completions"]
     assert books.settled(0)
     own.close()
