@@ -158,6 +158,20 @@ test('Express: a handler is told when to wait, and when to go on', async () => {
   assert.equal(used(), paid)
 })
 
+test('Express: what is no piece of an answer is refused as ever', async () => {
+  const app = express()
+  app.use(onExpress.quotaMiddleware({ gate }))
+  app.post(CHAT, (_req, res) => {
+    assert.throws(() => res.write(5), { code: 'ERR_INVALID_ARG_TYPE' })
+    assert.throws(() => res.write(null), { code: 'ERR_STREAM_NULL_VALUES' })
+    assert.throws(() => res.end({}), { code: 'ERR_INVALID_ARG_TYPE' })
+    res.json(ANSWER)
+  })
+  const url = await listening(app.listen(0, '127.0.0.1'))
+  assert.equal((await post(url)).status, 200)
+  assert.equal(used(), paid)
+})
+
 test('Express: what the application does beside it is its own', async () => {
   const app = express()
   app.use((req, res, next) => {
