@@ -16,6 +16,7 @@ import openai
 import pytest
 from conftest import ACME, POLICY, Books, until
 from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
 from serving import Asker, Spec24, application, serving
 from upstream import INPUT, OUTPUT, PIECES, Step, Upstream
 from websockets.sync.client import connect
@@ -465,6 +466,24 @@ def test_a_route_that_ends_in_a_line_break_is_metered(gate: quota.Gate, books: B
     with serving(app) as url:
         # FastAPI's own patterns overlook it.
         assert Served(gate, url).post(CHAT + "%0a").status_code == 200
+    assert books.settled(1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_pieces_may_be_views_of_bytes(gate: quota.Gate, books: Books, stream: bool) -> None:
+    told = json.dumps({"choices": [], "usage": {"prompt_tokens": INPUT, "completion_tokens": OUTPUT}})
+    text = f"data: {told}\n\ndata: [DONE]\n\n" if stream else told
+    app = FastAPI()
+    app.add_middleware(quota.asgi.QuotaMiddleware, gate=gate)
+
+    @app.post(CHAT)
+    def answer() -> StreamingResponse:
+        pieces = (memoryview(text.encode())[at : at + 9] for at in range(0, len(text), 9))
+        return StreamingResponse(pieces, media_type="text/event-stream" if stream else "application/json")
+
+    with serving(app) as url:
+        asked = {**BODY, "stream": stream, "stream_options": {"include_usage": True}} if stream else BODY
+        assert Served(gate, url).post(body=asked).text == text
     assert books.settled(1)
 
 
