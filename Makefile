@@ -28,6 +28,10 @@ text:
 fairness:
 	@cargo run --release -p benches --bin fairness
 
+# Admitting and settling in Python beside other limiters of requests, one minute once built.
+bench-python:
+	@bash .ci/bench-python
+
 # Thousands of gates in virtual time, under load and faults, beside books of their own; some minutes.
 SEEDS ?= 5000
 simulate:
@@ -44,10 +48,6 @@ loom:
 # Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
 check:
 	@bash .ci/check
-
-# Admitting and settling in Python beside other limiters of requests, one minute once built.
-bench-python:
-	@bash .ci/bench-python
 
 # What must hold before a change lands.
 ci:

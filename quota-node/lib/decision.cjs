@@ -1,12 +1,12 @@
 'use strict'
 // The gate's answer.
 
-const { Lease, Refusal, _Degraded: Degraded, _Waits: Waits } = require('./native.cjs')
+const { Refusal, _Degraded: Degraded } = require('./native.cjs')
 const { Refused } = require('./errors.cjs')
-const { Receipt } = require('./lease.cjs')
+const { Receipt, leaseOf } = require('./lease.cjs')
 const { document } = require('./text.cjs')
 const { show, extend } = require('./shown.cjs')
-const { wait } = require('./waiting.cjs')
+const { wait, limited } = require('./waiting.cjs')
 
 class RefusalMethods {
   toObject() {
@@ -38,8 +38,8 @@ class Decision {
     this.lease = null
     this.refusal = null
     this.degradation = null
-    if (decided instanceof Lease) {
-      this.lease = decided
+    if (typeof decided === 'number') {
+      this.lease = leaseOf(decided)
     } else if (decided instanceof Refusal) {
       this.action = 'reject'
       this.refusal = decided
@@ -48,7 +48,7 @@ class Decision {
       this.action = 'degrade'
       this.degradation = decided.degradation
       this.reason = this.degradation.reason
-      this.lease = decided.take()
+      this.lease = leaseOf(decided.take())
     } else {
       this.action = 'queue'
       this.refusal = decided.refusal
@@ -92,6 +92,7 @@ class Decision {
   }
 
   async wait(options) {
+    limited(options?.timeoutMs)
     if (this.action !== 'queue') return this.granted()
     let decision = this
     const due = () => decision.#waits.due()

@@ -7,6 +7,7 @@ const { Receipt, dispose } = require('./lease.cjs')
 const { outcome } = require('./usage.cjs')
 const { object } = require('./text.cjs')
 const host = require('./host.cjs')
+const { limited } = require('./waiting.cjs')
 
 const OWN_POOLS = [native.FixedPool, native.ReportedPool, native.SimulatedPool]
 
@@ -30,6 +31,7 @@ class Gate extends native.Gate {
 
   async acquire(who, request, { signal, timeoutMs } = {}) {
     signal?.throwIfAborted()
+    limited(timeoutMs)
     return this.admit(who, request).wait({ signal, timeoutMs })
   }
 

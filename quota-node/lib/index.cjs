@@ -22,6 +22,7 @@ Policy.prototype.withPrices = function (prices) {
 Policy.schema = () => JSON.parse(Policy._schema())
 /** `new Price(document)`: what the addon makes by itself is one, too. */
 function Price(value) {
+  if (!new.target) throw new TypeError('Price is made with `new`')
   return new native.Price(document(value))
 }
 Price.prototype = native.Price.prototype

@@ -15,7 +15,8 @@ type Document = string | Uint8Array | object
 
 export type Action = 'allow' | 'degrade' | 'queue' | 'reject'
 export type Cause = 'dropped' | 'expired' | 'no_usage' | 'upstream_failed'
-export type Manner = 'openai' | 'anthropic'
+export type Manner = 'openai' | 'anthropic' | 'gemini'
+export type HeaderManner = 'openai' | 'anthropic' | 'ietf'
 export type Meter =
   | 'requests'
   | 'input_tokens'
@@ -163,16 +164,16 @@ export interface PolicyLimit {
 
 /** A scope by what it belongs to; with nothing set it is what all tenants share. */
 export interface ScopeOptions {
-  tenant?: string
+  tenant?: string | undefined
   /** A model's own, or a tenant's for a model; `'*'` is any that the tenant does not name. */
-  model?: string
-  app?: string
-  key?: string
+  model?: string | undefined
+  app?: string | undefined
+  key?: string | undefined
   /** Each user of the tenant. */
-  users?: boolean
+  users?: boolean | undefined
   /** Each run of the tenant's agents. */
-  runs?: boolean
-  costCenter?: string
+  runs?: boolean | undefined
+  costCenter?: string | undefined
 }
 
 /** The document of all quotas, prices and queues, checked and compiled. What is wrong with one throws `PolicyError`. */
@@ -258,10 +259,10 @@ export class Price {
   worstCase(ask: {
     input: Count
     output: Count
-    serviceTier?: string
-    textOnly?: boolean
-    webSearches?: Count
-    audioMillis?: Count
+    serviceTier?: string | undefined
+    textOnly?: boolean | undefined
+    webSearches?: Count | undefined
+    audioMillis?: Count | undefined
   }): Usd
 }
 
@@ -279,14 +280,14 @@ export class PriceList {
 
 export interface PrincipalOptions {
   tenant: string
-  app?: string
-  env?: string
-  user?: string
-  lane?: string
+  app?: string | undefined
+  env?: string | undefined
+  user?: string | undefined
+  lane?: string | undefined
   /** The id of the key that was presented; never the key. */
-  key?: string
+  key?: string | undefined
   /** Whether it may act for users of the tenant. */
-  namesUsers?: boolean
+  namesUsers?: boolean | undefined
 }
 
 /** Who asks, as the host has verified it. */
@@ -337,49 +338,49 @@ export interface Key {
 export interface KeyOptions {
   tenant: string
   author: string
-  id?: string
-  parent?: string
-  app?: string
-  env?: string
-  user?: string
-  lane?: string
-  namesUsers?: boolean
+  id?: string | undefined
+  parent?: string | undefined
+  app?: string | undefined
+  env?: string | undefined
+  user?: string | undefined
+  lane?: string | undefined
+  namesUsers?: boolean | undefined
   /** An RFC 3339 instant. */
-  expires?: string
-  models?: string[]
+  expires?: string | undefined
+  models?: string[] | undefined
   /** In the words of the policy's `keys`. */
-  limits?: string | object
+  limits?: string | object | undefined
 }
 
 // ------------------------------------------------------------------------------------------------------ request, usage
 
 export interface RequestOptions {
   model: string
-  kind?: 'chat' | 'embeddings'
+  kind?: 'chat' | 'embeddings' | undefined
   /** Either the input's text, which is estimated, or its count. */
-  text?: string
-  inputTokens?: Count
-  maxOutputTokens?: Count
-  choices?: Count
-  stream?: boolean
-  serviceTier?: string
-  lane?: string
-  user?: string
-  runId?: string
-  toolCalls?: Count
-  fingerprint?: Count
-  id?: string
+  text?: string | undefined
+  inputTokens?: Count | undefined
+  maxOutputTokens?: Count | undefined
+  choices?: Count | undefined
+  stream?: boolean | undefined
+  serviceTier?: string | undefined
+  lane?: string | undefined
+  user?: string | undefined
+  runId?: string | undefined
+  toolCalls?: Count | undefined
+  fingerprint?: Count | undefined
+  id?: string | undefined
 }
 
 export interface BodyOptions {
   /** For `gemini` alone, whose model stands in its address. */
-  model?: string
+  model?: string | undefined
   /** For `gemini` alone. */
-  stream?: boolean
-  id?: string
-  lane?: string
-  runId?: string
-  toolCalls?: Count
+  stream?: boolean | undefined
+  id?: string | undefined
+  lane?: string | undefined
+  runId?: string | undefined
+  toolCalls?: Count | undefined
 }
 
 /** What a request asks for. */
@@ -433,30 +434,30 @@ export function countTokens(text: string, options?: { tokenizer?: Tokenizer; mod
 export function estimate(request: Request, options?: { tokenizer?: Tokenizer }): TokenCount
 
 export interface UsageCounts {
-  inputUncached?: Count
-  inputCacheRead?: Count
-  inputCacheWrite5m?: Count
-  inputCacheWrite1h?: Count
-  inputCacheWriteOther?: Count
-  inputAudio?: Count
-  inputImage?: Count
-  inputVideo?: Count
-  outputText?: Count
-  outputReasoning?: Count
-  outputAudio?: Count
-  outputImage?: Count
-  audioMillis?: Count
-  webSearches?: Count
-  searchUnits?: Count
-  pages?: Count
-  images?: Count
-  requests?: Count
-  serviceTier?: string
-  inputMissing?: boolean
+  inputUncached?: Count | undefined
+  inputCacheRead?: Count | undefined
+  inputCacheWrite5m?: Count | undefined
+  inputCacheWrite1h?: Count | undefined
+  inputCacheWriteOther?: Count | undefined
+  inputAudio?: Count | undefined
+  inputImage?: Count | undefined
+  inputVideo?: Count | undefined
+  outputText?: Count | undefined
+  outputReasoning?: Count | undefined
+  outputAudio?: Count | undefined
+  outputImage?: Count | undefined
+  audioMillis?: Count | undefined
+  webSearches?: Count | undefined
+  searchUnits?: Count | undefined
+  pages?: Count | undefined
+  images?: Count | undefined
+  requests?: Count | undefined
+  serviceTier?: string | undefined
+  inputMissing?: boolean | undefined
 }
 
 export interface DialectOptions {
-  dialect?: Dialect
+  dialect?: Dialect | undefined
 }
 
 /** What a call used, in disjoint counts. */
@@ -640,7 +641,7 @@ export class Balance {
 /** Balances as rate-limit headers. Anthropic's resets are instants: `at` is the present, the system's if left out. */
 export function balanceHeaders(
   balances: Balance[],
-  manner?: Manner | 'ietf',
+  manner?: HeaderManner,
   options?: { at?: string },
 ): Record<string, string>
 
@@ -755,6 +756,8 @@ export class Lease implements Disposable, AsyncDisposable {
   readonly principal: Principal
   /** The model to run on. */
   readonly model: string
+  /** The model to name to the upstream: the policy's `upstream` of it, else its own name. */
+  readonly upstreamModel: string
   /** The lane to run in. */
   readonly lane: string
   /** The largest output over all choices that was agreed: what to tell the upstream. */
@@ -769,6 +772,10 @@ export class Lease implements Disposable, AsyncDisposable {
   readonly degradation: Degradation | null
   /** Whether another request under the same id has this lease already: its holder runs it. */
   readonly isRepeat: boolean
+  /** Whether it has not ended. */
+  readonly isOpen: boolean
+  /** How long it lives without a heartbeat. */
+  readonly ttlMs: number
   /** The place of its lane among the policy's, 0 the first. */
   readonly rank: number
   /** How long it waited for its turn. */
@@ -817,6 +824,9 @@ export class Stream implements Disposable, AsyncDisposable {
   /** Sends the heartbeat and raises the hold, where either is due. Throws `Refused` where the answer has to end here. */
   keep(): void
   readonly outputSoFar: number
+  /** Whether it said that it is at its end (`[DONE]`, `message_stop`, the last event of a response), or is finished. Streams of
+   *  other dialects end with their bytes. */
+  readonly isDone: boolean
   /** Ends the stream, also one that broke off, and settles by the provider's own figures, or leaves the lease unresolved
    *  with what is known. The second time it gives the first receipt. What was held back is in `tail`. */
   finish(): Receipt
@@ -919,14 +929,14 @@ export class Subscription implements Disposable {
 
 export interface GateOptions {
   /** For tests: `ManualClock` of `quota-node/testing`. */
-  clock?: import('./testing.cjs').ManualClock
+  clock?: import('./testing.cjs').ManualClock | undefined
   /** What is known of the pools that the policy names. */
-  pools?: Record<string, FixedPool | ReportedPool | import('./testing.cjs').SimulatedPool | Pool>
-  journal?: Journal
-  estimator?: Estimator
+  pools?: Record<string, FixedPool | ReportedPool | import('./testing.cjs').SimulatedPool | Pool> | undefined
+  journal?: Journal | undefined
+  estimator?: Estimator | undefined
   /** Bounds of the store. */
-  maxRows?: Count
-  maxOpenLeases?: Count
+  maxRows?: Count | undefined
+  maxOpenLeases?: Count | undefined
 }
 
 /** A tenant, a key of a tenant, or a model. */
@@ -1004,7 +1014,7 @@ export class Gate {
   /** What is frozen, with the reason. */
   frozen(): { target: string; reason: string }[]
   /** A principal's limits as rate-limit headers. */
-  headers(who: Principal, manner?: Manner | 'ietf'): Record<string, string>
+  headers(who: Principal, manner?: HeaderManner): Record<string, string>
   /** States how full a pool is, in percent, for steps of degrading; `false` for a pool that the policy does not name. */
   setPressure(pool: string, percent: Count): boolean
   /** How full a pool is, in percent. */
@@ -1046,21 +1056,21 @@ export class ReportedPool {
 /** What one replica reports; a figure that its server does not tell is not there. */
 export interface ReplicaLoad {
   /** Requests in the running batch. */
-  running?: Count
+  running?: Count | undefined
   /** Requests that wait inside the server. */
-  waiting?: Count
+  waiting?: Count | undefined
   /** The part of the memory for keys and values that is in use, in millionths. */
-  kvUsedPpm?: Count
+  kvUsedPpm?: Count | undefined
   /** How many tokens that memory holds. */
-  kvTokens?: Count
+  kvTokens?: Count | undefined
   /** The most requests that run at once. */
-  maxRunning?: Count
+  maxRunning?: Count | undefined
   /** Requests thrown back for lack of memory since the server started. */
-  preemptions?: Count
+  preemptions?: Count | undefined
   /** The gate's time at which this was measured. */
-  asOfNs?: Count
+  asOfNs?: Count | undefined
   /** Whether the figures no longer hold. */
-  stale?: boolean
+  stale?: boolean | undefined
 }
 
 /** What a server's text tells. */
@@ -1107,7 +1117,7 @@ export interface StreamEnd {
 }
 
 interface ClockOptions {
-  clock?: import('./testing.cjs').ManualClock
+  clock?: import('./testing.cjs').ManualClock | undefined
 }
 
 export interface UpstreamLimit {
@@ -1156,21 +1166,21 @@ export function upstreamWaitMs(value: string, options?: ClockOptions): number | 
 
 export interface Lane {
   name: string
-  weight?: Count
-  maxWaitMs?: Count
-  maxQueued?: Count
-  floorPercent?: Count
-  ageAfterMs?: Count
-  quantum?: Count
+  weight?: Count | undefined
+  maxWaitMs?: Count | undefined
+  maxQueued?: Count | undefined
+  floorPercent?: Count | undefined
+  ageAfterMs?: Count | undefined
+  quantum?: Count | undefined
 }
 
 export interface SchedulerOptions {
   /** How many requests the pool runs at once. */
   capacity: Count
-  lanes?: Lane[]
-  mode?: 'weighted' | 'priority_with_floor'
-  idleTtlMs?: Count
-  earlyRefusal?: boolean
+  lanes?: Lane[] | undefined
+  mode?: 'weighted' | 'priority_with_floor' | undefined
+  idleTtlMs?: Count | undefined
+  earlyRefusal?: boolean | undefined
 }
 
 interface At {
@@ -1178,19 +1188,19 @@ interface At {
 }
 
 interface Tokens {
-  inputTokens?: Count
-  cachedTokens?: Count
-  outputTokens?: Count
+  inputTokens?: Count | undefined
+  cachedTokens?: Count | undefined
+  outputTokens?: Count | undefined
 }
 
 export interface Arrival extends At, Tokens {
   tenant: string
-  lane?: string
-  weight?: Count
+  lane?: string | undefined
+  weight?: Count | undefined
   /** Milli-units of work for a token: input, cached input, output, and a million pairs of input and output. */
-  rates?: { input?: Count; cached?: Count; output?: Count; pairs?: Count }
-  reportsProgress?: boolean
-  maxQueued?: Count
+  rates?: { input?: Count; cached?: Count; output?: Count; pairs?: Count } | undefined
+  reportsProgress?: boolean | undefined
+  maxQueued?: Count | undefined
 }
 
 /** Who goes next into a pool, without a gate. Times are nanoseconds of a clock of the host's that never steps back. */

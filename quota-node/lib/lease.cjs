@@ -1,90 +1,254 @@
 'use strict'
 // The lease, its stream, and the receipt of its ending.
 
-const { Lease, _Stream: Meter } = require('./native.cjs')
+const native = require('./native.cjs')
 const { UsageError, QuotaError } = require('./errors.cjs')
-const { Outcome, usage, outcome } = require('./usage.cjs')
-const { show, extend } = require('./shown.cjs')
+const { Usage, Outcome, usage, outcome } = require('./usage.cjs')
+const { document } = require('./text.cjs')
+const { show } = require('./shown.cjs')
 
 // Node 20 has these symbols; whoever lacks them has no `using` either.
 const { dispose = Symbol('dispose'), asyncDispose = Symbol('asyncDispose') } = Symbol
 
-/** What finalizing did. Its figures are looked up when the first of them is asked for. */
-class Receipt {
-  #lease
+/** Frees the numbers of leases that nobody has any more; those that have not ended are then unresolved. */
+const lost = new FinalizationRegistry((number) => native._leaseLost(number))
+
+/** Only this package makes leases: a number by itself is nobody's. */
+const MADE = Symbol('made')
+
+let numberOf
+
+/** An admitted request. The addon has it under a number, for as long as this object can be reached. */
+class Lease {
   #number
-  #data
 
-  // Of a lease and the number of its ending, or of the figures themselves.
-  constructor(lease, number, data) {
-    this.#lease = lease
+  static {
+    numberOf = (lease) => lease.#number
+  }
+
+  constructor(made, number) {
+    if (made !== MADE) throw new TypeError('Lease is not made with `new`: a gate gives leases')
     this.#number = number
-    this.#data = data
+    lost.register(this, number)
   }
 
-  get #all() {
-    if (!this.#data) {
-      const first = this.#lease._receipt(this.#number >> 1)
-      this.#data = { ...first, repeat: (this.#number & 1) === 1 }
-      this.#lease = undefined
-    }
-    return this.#data
-  }
-
-  get leaseId() {
-    return this.#all.leaseId
+  get id() {
+    return native._leaseId(this.#number)
   }
 
   get requestId() {
-    return this.#all.requestId
+    return native._leaseRequestId(this.#number)
+  }
+
+  get principal() {
+    return native._leasePrincipal(this.#number)
+  }
+
+  get model() {
+    return native._leaseModel(this.#number)
+  }
+
+  get upstreamModel() {
+    return native._leaseUpstreamModel(this.#number)
+  }
+
+  get lane() {
+    return native._leaseLane(this.#number)
+  }
+
+  get maxOutputTokens() {
+    return native._leaseMaxOutputTokens(this.#number)
+  }
+
+  get inputTokens() {
+    return native._leaseInputTokens(this.#number)
+  }
+
+  get expectedOutputTokens() {
+    return native._leaseExpectedOutputTokens(this.#number)
+  }
+
+  get worstUsd() {
+    return native._leaseWorstUsd(this.#number)
+  }
+
+  get degradation() {
+    return native._leaseDegradation(this.#number)
+  }
+
+  get isRepeat() {
+    return native._leaseIsRepeat(this.#number)
+  }
+
+  get isOpen() {
+    return native._leaseIsOpen(this.#number)
+  }
+
+  get ttlMs() {
+    return native._leaseTtlMs(this.#number)
+  }
+
+  get rank() {
+    return native._leaseRank(this.#number)
+  }
+
+  get waitedMs() {
+    return native._leaseWaitedMs(this.#number)
+  }
+
+  get softPassed() {
+    return native._leaseSoftPassed(this.#number)
+  }
+
+  sent() {
+    return native._leaseSent(this.#number)
+  }
+
+  renew() {
+    return native._leaseRenew(this.#number)
+  }
+
+  extend(outputTokens) {
+    native._leaseExtend(this.#number, outputTokens)
+  }
+
+  progress(outputTokens) {
+    native._leaseProgress(this.#number, outputTokens)
+  }
+
+  poolRefused() {
+    native._leasePoolRefused(this.#number)
+  }
+
+  settle(report, { dialect } = {}) {
+    if (report instanceof Usage) return new Receipt(this, native._leaseSettle(this.#number, report))
+    return new Receipt(this, native._leaseSettleText(this.#number, document(report), dialect))
+  }
+
+  cancel() {
+    return new Receipt(this, native._leaseCancel(this.#number))
+  }
+
+  unresolved(cause = 'no_usage', { seen, dialect } = {}) {
+    const known = seen == null ? null : usage(seen, dialect)
+    return new Receipt(this, native._leaseUnresolved(this.#number, cause, known))
+  }
+
+  finish(given, { dialect } = {}) {
+    return new Receipt(this, native._leaseFinish(this.#number, outcome(given, dialect)))
+  }
+
+  stream(dialect, { stripUsage } = {}) {
+    native._stream(this.#number, dialect, stripUsage)
+    return new Stream(this)
+  }
+
+  async run(send, { dialect } = {}) {
+    if (!this.sent()) throw new QuotaError('the lease has ended, nothing is to be sent', { code: 'lease_ended' })
+    let answer
+    try {
+      answer = await send(this)
+    } catch (error) {
+      const status = statusOf(error)
+      if (status === undefined) this[dispose]()
+      else if (!this.#isOver) this.finish(Outcome.ofAnswer(status, error.error, { dialect }))
+      throw error
+    }
+    if (!this.#isOver) conclude(this, answer, dialect)
+    return answer
+  }
+
+  get #isOver() {
+    return native._leaseIsOver(this.#number)
+  }
+
+  /** Leaves the lease as losing it would: where it has not ended, it is unresolved and stays charged as reserved. */
+  [dispose]() {
+    native._leaseClose(this.#number)
+  }
+
+  async [asyncDispose]() {
+    this[dispose]()
+  }
+}
+
+/** The lease of a number that the addon has given. */
+const leaseOf = (number) => new Lease(MADE, number)
+
+/** What finalizing did. Each figure is looked up when it is asked for. */
+class Receipt {
+  // A lease and the number of its ending; or all figures, where no lease is at hand.
+  #lease
+  #ending
+  #data
+
+  constructor(lease, ending, data) {
+    this.#lease = lease
+    this.#ending = ending
+    this.#data = data
+  }
+
+  #figure(name, look) {
+    // The number is that lease's for as long as somebody has it, as this does.
+    return this.#data ? this.#data[name] : look(numberOf(this.#lease), this.#ending >> 1)
+  }
+
+  get leaseId() {
+    return this.#figure('leaseId', native._receiptLeaseId)
+  }
+
+  get requestId() {
+    return this.#figure('requestId', native._receiptRequestId)
   }
 
   get outcome() {
-    return this.#all.outcome
+    return this.#figure('outcome', native._receiptOutcome)
   }
 
   get usage() {
-    return this.#all.usage
+    return this.#figure('usage', native._receiptUsage)
   }
 
   get costUsd() {
-    return this.#all.costUsd
+    return this.#figure('costUsd', native._receiptCostUsd)
   }
 
   get held() {
-    return this.#all.held
+    return this.#figure('held', native._receiptHeld)
   }
 
   get charged() {
-    return this.#all.charged
+    return this.#figure('charged', native._receiptCharged)
   }
 
   get returned() {
-    return this.#all.returned
+    return this.#figure('returned', native._receiptReturned)
   }
 
   get overrun() {
-    return this.#all.overrun
+    return this.#figure('overrun', native._receiptOverrun)
   }
 
   get late() {
-    return this.#all.late
+    return this.#figure('late', native._receiptLate)
   }
 
   get repeat() {
-    return this.#all.repeat
+    return this.#data ? this.#data.repeat : (this.#ending & 1) === 1
   }
 }
 
 /** The meter of a streamed answer. */
 class Stream {
   #lease
-  #meter
   #tail = Buffer.alloc(0)
 
-  constructor(lease, meter) {
+  constructor(lease) {
     this.#lease = lease
-    this.#meter = meter
+  }
+
+  get #number() {
+    return numberOf(this.#lease)
   }
 
   get lease() {
@@ -93,19 +257,23 @@ class Stream {
 
   feed(chunk) {
     // Mostly all of it passes, unchanged.
-    return this.#meter.feed(chunk) ?? chunk
+    return native._streamFeed(this.#number, chunk) ?? chunk
   }
 
   keep() {
-    this.#meter.keep()
+    native._streamKeep(this.#number)
   }
 
   get outputSoFar() {
-    return this.#meter.outputSoFar
+    return native._streamOutputSoFar(this.#number)
+  }
+
+  get isDone() {
+    return native._streamIsDone(this.#number)
   }
 
   finish() {
-    const tail = this.#meter.finish()
+    const tail = native._streamFinish(this.#number)
     if (tail.length > 0) this.#tail = tail
     return this.receipt
   }
@@ -115,8 +283,8 @@ class Stream {
   }
 
   get receipt() {
-    const ended = this.#meter.ended
-    return ended === null ? null : new Receipt(this.#lease, ended)
+    const ending = native._streamFinished(this.#number)
+    return ending === null ? null : new Receipt(this.#lease, ending)
   }
 
   /** The bytes of `source` that go on to the asker; it is finished with the source, whichever way that ends. */
@@ -161,54 +329,8 @@ function conclude(lease, answer, dialect) {
   lease.unresolved('no_usage')
 }
 
-class LeaseMethods {
-  settle(report, { dialect } = {}) {
-    return new Receipt(this, this._settle(usage(report, dialect)))
-  }
-
-  cancel() {
-    return new Receipt(this, this._cancel())
-  }
-
-  unresolved(cause = 'no_usage', { seen, dialect } = {}) {
-    return new Receipt(this, this._unresolved(cause, seen == null ? null : usage(seen, dialect)))
-  }
-
-  finish(given, { dialect } = {}) {
-    return new Receipt(this, this._finish(outcome(given, dialect)))
-  }
-
-  stream(dialect, { stripUsage } = {}) {
-    return new Stream(this, this._stream(dialect, stripUsage))
-  }
-
-  async run(send, { dialect } = {}) {
-    if (!this.sent()) throw new QuotaError('the lease has ended, nothing is to be sent', { code: 'lease_ended' })
-    let answer
-    try {
-      answer = await send(this)
-    } catch (error) {
-      const status = statusOf(error)
-      if (status === undefined) this[dispose]()
-      else if (!this._isOver) this.finish(Outcome.ofAnswer(status, error.error, { dialect }))
-      throw error
-    }
-    if (!this._isOver) conclude(this, answer, dialect)
-    return answer
-  }
-
-  /** Leaves the lease as losing it would: where it has not ended, it is unresolved and stays charged as reserved. */
-  [dispose]() {
-    this._close()
-  }
-
-  async [asyncDispose]() {
-    this._close()
-  }
-}
-
-extend(Lease, LeaseMethods)
 show(Lease)
 show(Receipt)
+show(Stream, { hidden: ['tail'] })
 
-module.exports = { Lease, Receipt, Stream, dispose, asyncDispose }
+module.exports = { Lease, Receipt, Stream, leaseOf, dispose, asyncDispose }

@@ -22,12 +22,21 @@ function object(value) {
   try {
     text = JSON.stringify(value)
   } catch (cause) {
-    if (cause instanceof RangeError) throw new InputError('nested too deep to be written as JSON', { code: 'too_deep' })
+    if (cause instanceof RangeError && /call stack/.test(cause.message)) throw new InputError('nested too deep to be written as JSON', { code: 'too_deep' })
     // A BigInt, an object that holds itself, or what a `toJSON` has thrown.
     throw new TypeError("this object can't be written as JSON", { cause })
   }
   if (text === undefined) throw new TypeError(`a JSON text or an object is wanted, not ${typeof value}`)
-  return text
+  return wellFormed(text)
+}
+
+/**
+ * The text with the replacement character for halves of characters, as a string gets it that is sent anywhere as UTF-8: where
+ * JavaScript has cut a text in the middle of an emoji, `JSON.stringify` writes an escape that is no JSON to others.
+ */
+function wellFormed(text) {
+  if (!text.includes('\\ud')) return text
+  return text.replace(/\\(?:(ud[89a-f][0-9a-f]{2})|.)/g, (escape, half) => (half ? '\ufffd' : escape))
 }
 
 /** Whether everybody reads a text as `parsed`: of two members of one name some take the first, and some the last. */

@@ -20,8 +20,9 @@ async function wait({ due, leave, next }, { signal, timeoutMs } = {}) {
   const abort = () => stop(signal.reason)
   let timer
   try {
-    if (timeoutMs !== undefined) timer = setTimeout(stop, limited(timeoutMs), timedOut(timeoutMs))
-    signal?.addEventListener('abort', abort, { once: true })
+    const longest = limited(timeoutMs) ?? Infinity
+    if (longest < Infinity) timer = setTimeout(stop, Math.min(longest, LONGEST), timedOut(timeoutMs))
+    if (signal) listen(signal, abort)
     if (signal?.aborted) abort()
     for (;;) {
       await due()
@@ -31,16 +32,38 @@ async function wait({ due, leave, next }, { signal, timeoutMs } = {}) {
     }
   } finally {
     clearTimeout(timer)
-    signal?.removeEventListener('abort', abort)
+    if (signal) unlisten(signal, abort)
     leave()
   }
 }
 
+/** What is called when a signal aborts. It has one listener for all that wait: of more than ten Node warns as of a leak. */
+const listening = new WeakMap()
+
+function listen(signal, act) {
+  let all = listening.get(signal)
+  if (!all) {
+    all = { acts: new Set(), abort: () => [...all.acts].forEach((act) => act()) }
+    signal.addEventListener('abort', all.abort)
+    listening.set(signal, all)
+  }
+  all.acts.add(act)
+}
+
+function unlisten(signal, act) {
+  const all = listening.get(signal)
+  if (!all?.acts.delete(act) || all.acts.size > 0) return
+  signal.removeEventListener('abort', all.abort)
+  listening.delete(signal)
+}
+
+/** A time-out that is one; checked also where nobody has to wait. */
 function limited(timeoutMs) {
+  if (timeoutMs === undefined) return undefined
   if (typeof timeoutMs !== 'number' || !(timeoutMs >= 0)) throw new TypeError('timeoutMs is a number from 0 on')
-  return Math.min(timeoutMs, LONGEST)
+  return timeoutMs
 }
 
 const timedOut = (timeoutMs) => new DOMException(`no turn within ${timeoutMs} ms`, 'TimeoutError')
 
-module.exports = { wait }
+module.exports = { wait, limited }

@@ -13,7 +13,13 @@ use napi::{Env, Result, Status};
 thread_local! {
     /// Whether this thread is in a finalizer.
     static COLLECTING: Cell<bool> = const { Cell::new(false) };
+    /// How many callbacks of this thread are being called, one out of the other.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
+
+/// A callback that calls the gate, which calls it, and so on: from this depth on it is posted. Nothing else would end it but
+/// the end of the stack, through which Node does not always come alive.
+const DEEPEST: u32 = 8;
 
 /// Runs what a finalizer does.
 pub fn collecting<R>(run: impl FnOnce() -> R) -> R {
@@ -52,13 +58,16 @@ where
 
     /// The answer; `None` where the call is posted, or the thread of the host is going down.
     pub fn call(&self, argument: A) -> Option<R> {
-        if std::thread::current().id() != self.thread || COLLECTING.get() {
+        if std::thread::current().id() != self.thread || COLLECTING.get() || DEPTH.get() >= DEEPEST {
             // It fails where there is no loop any more.
             self.posted.call(argument, ThreadsafeFunctionCallMode::NonBlocking);
             return None;
         }
         let env = Env::from_raw(self.env as *mut _);
-        self.function.borrow_back(&env).and_then(|function| function.call(argument)).ok()
+        DEPTH.set(DEPTH.get() + 1);
+        let answer = self.function.borrow_back(&env).and_then(|function| function.call(argument));
+        DEPTH.set(DEPTH.get() - 1);
+        answer.ok()
     }
 }
 

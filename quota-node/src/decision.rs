@@ -1,5 +1,6 @@
 //! Decisions: the place in the queue that one of them holds, and what a preview found.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
@@ -11,23 +12,22 @@ use quota_core::gate::Queued;
 
 use crate::convert::millis;
 use crate::gate::Gate;
-use crate::lease::Lease;
 use crate::principal::Principal;
 use crate::refusal::{Degradation, Offer, Refusal};
 use crate::request::Request;
 use crate::wake::Waiting;
-use crate::{callback, errors};
+use crate::{callback, errors, host};
 
-/// What deciding came to; `lib/` makes a `Decision` of it, which costs it less than the addon.
-pub type Decided = Either4<Lease, Degraded, Waits, Refusal>;
+/// What deciding came to, a lease by its number; `lib/` makes a `Decision` of it, which costs it less than the addon.
+pub type Decided = Either4<u32, Degraded, Waits, Refusal>;
 
-pub fn decided(decision: core::Decision<core::Lease>) -> Decided {
-    match decision {
-        core::Decision::Allow(lease) => Either4::A(Lease::new(lease)),
+pub fn decided(env: &Env, decision: core::Decision<core::Lease>) -> Result<Decided> {
+    Ok(match decision {
+        core::Decision::Allow(lease) => Either4::A(host::leases(env)?.put(env, lease)?),
         core::Decision::Degrade(lease, degradation) => Either4::B(Degraded { lease: Some(lease), degradation }),
         core::Decision::Queue(queued) => Either4::C(Waits::new(queued)),
         core::Decision::Reject(refusal) => Either4::D(Refusal::new(*refusal)),
-    }
+    })
 }
 
 /// A lease in a lesser form.
@@ -44,10 +44,10 @@ impl Degraded {
         Degradation::of(&self.degradation)
     }
 
-    /// The lease, once.
+    /// The number of the lease, once.
     #[napi]
-    pub fn take(&mut self) -> Option<Lease> {
-        self.lease.take().map(Lease::new)
+    pub fn take(&mut self, env: Env) -> Result<Option<u32>> {
+        self.lease.take().map(|lease| host::leases(&env)?.put(&env, lease)).transpose()
     }
 }
 
@@ -58,9 +58,9 @@ pub struct Waits {
     pool: Arc<str>,
     max_wait_ms: f64,
     refusal: Box<core::Refusal>,
-    /// `None` once it has left.
-    place: Option<Queued>,
-    waiting: Waiting,
+    /// `None` once it has left. Nothing is called while it is borrowed: what is may be the host's, which gets here again.
+    place: RefCell<Option<Queued>>,
+    waiting: RefCell<Waiting>,
 }
 
 impl Waits {
@@ -70,8 +70,8 @@ impl Waits {
             pool: queued.pool.clone(),
             max_wait_ms: millis(queued.max_wait.as_nanos()),
             refusal: queued.refusal.clone(),
-            place: Some(queued),
-            waiting: Waiting::default(),
+            place: RefCell::new(Some(queued)),
+            waiting: RefCell::default(),
         }
     }
 }
@@ -105,31 +105,32 @@ impl Waits {
 
     #[napi(getter)]
     pub fn is_due(&self) -> bool {
-        self.place.as_ref().is_none_or(Queued::is_due)
+        self.place.borrow().as_ref().is_none_or(Queued::is_due)
     }
 
     /// A promise of the moment when asking again may bring something else; nothing if that is so already.
     #[napi]
-    pub fn due<'env>(&mut self, env: &'env Env) -> Result<Option<Object<'env>>> {
-        let Some(place) = self.place.as_ref().filter(|place| !place.is_due()) else { return Ok(None) };
+    pub fn due<'env>(&self, env: &'env Env) -> Result<Option<Object<'env>>> {
+        let place = self.place.borrow();
+        let Some(place) = place.as_ref().filter(|place| !place.is_due()) else { return Ok(None) };
         let is_due = |waker: &Waker| place.poll_due(&mut Context::from_waker(waker)).is_ready();
-        self.waiting.due(env, is_due).map(Some)
+        self.waiting.borrow_mut().due(env, is_due).map(Some)
     }
 
     /// Decides again, with the place, which this has no longer.
     #[napi]
-    pub fn again(&mut self, env: Env, gate: &Gate, who: &Principal, request: &Request) -> Result<Decided> {
-        self.waiting.ring();
+    pub fn again(&self, env: Env, gate: &Gate, who: &Principal, request: &Request) -> Result<Decided> {
+        self.waiting.borrow_mut().ring();
         let place = self.place.take().ok_or_else(|| errors::left(&env))?;
-        Ok(decided(gate.gate.admit_again(place, &who.0, &request.0)))
+        decided(&env, gate.gate.admit_again(place, &who.0, &request.0))
     }
 
     /// Gives the place up.
     #[napi]
-    pub fn leave(&mut self) {
+    pub fn leave(&self) {
         // A turn that has come and was not picked up goes to the next.
-        self.place = None;
-        self.waiting.ring();
+        drop(self.place.take());
+        self.waiting.borrow_mut().ring();
     }
 }
 
@@ -142,7 +143,7 @@ impl Drop for Degraded {
 impl Drop for Waits {
     fn drop(&mut self) {
         callback::collecting(|| drop(self.place.take()));
-        self.waiting.ring();
+        self.waiting.borrow_mut().ring();
     }
 }
 

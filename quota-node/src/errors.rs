@@ -91,7 +91,17 @@ pub fn key(env: &Env, wrong: &core::gate::KeyError) -> Error {
     error(env, "KeyActError", wrong.to_string(), &fields, None)
 }
 
+/// What has no class of its own.
+pub fn other(env: &Env, code: &'static str, message: String) -> Error {
+    error(env, "QuotaError", message, &json!({ "code": code }), None)
+}
+
 /// A decision whose place was given up, or is another's.
 pub fn left(env: &Env) -> Error {
-    error(env, "QuotaError", "the place in the queue is gone".into(), &json!({ "code": "place_left" }), None)
+    other(env, "place_left", "the place in the queue is gone".into())
+}
+
+/// A lease that is asked for by what is called, of the host's, in the middle of a call of its stream.
+pub fn busy(env: &Env) -> Error {
+    other(env, "lease_busy", "the lease is in the middle of a call of its stream".into())
 }

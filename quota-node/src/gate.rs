@@ -19,7 +19,7 @@ use quota_core::store::memory::Bounds;
 use crate::alert::Subscription;
 use crate::callback::{Callback, Text};
 use crate::convert::{self, Amounts, number};
-use crate::count::{Count, type_error};
+use crate::count::{Count, Whole32, type_error};
 use crate::decision::{Decided, PreviewData, decided};
 use crate::errors;
 use crate::estimate::{Answer, HostEstimator, Question};
@@ -240,8 +240,8 @@ impl Gate {
     }
 
     #[napi(js_name = "_admit")]
-    pub fn admit(&self, who: &Principal, request: &Request) -> Decided {
-        decided(self.gate.admit(&who.0, &request.0))
+    pub fn admit(&self, env: Env, who: &Principal, request: &Request) -> Result<Decided> {
+        decided(&env, self.gate.admit(&who.0, &request.0))
     }
 
     #[napi(js_name = "_preview")]
@@ -320,7 +320,7 @@ impl Gate {
     #[napi]
     pub fn unresolved(&self, at_most: Option<Count>) -> Vec<Unresolved> {
         let records = self.gate.unresolved(self::at_most(at_most, 1000));
-        records.iter().filter_map(|record| Unresolved::of(record)).collect()
+        records.iter().filter_map(Unresolved::of).collect()
     }
 
     /// Puts another policy in force, at once and whole. Open leases keep their terms, accounts what they hold.
@@ -343,7 +343,9 @@ impl Gate {
             return Err(type_error(env, "intervalMs is 1 or more"));
         }
         let keeper = CoreKeeper::start(self.gate.clone(), Duration::from_millis(interval));
-        keeper.map(|keeper| Keeper(Some(keeper))).map_err(|error| napi::Error::from_reason(error.to_string()))
+        keeper
+            .map(|keeper| Keeper(Some(keeper)))
+            .map_err(|error| errors::other(&env, "keeper_not_started", error.to_string()))
     }
 
     /// The digest of the policy in force.
@@ -353,12 +355,12 @@ impl Gate {
     }
 
     #[napi(js_name = "_report")]
-    pub fn report(&self, pool: String, replica: u32, load: ReplicaLoad, amend: Option<bool>) -> bool {
+    pub fn report(&self, pool: String, replica: Whole32, load: ReplicaLoad, amend: Option<bool>) -> bool {
         let Some(pool) = self.reported.get(&pool) else { return false };
         let (now, load) = (self.gate.now(), load.core());
         match amend.unwrap_or(false) {
-            true => pool.amend(replica as usize, load, now),
-            false => pool.report(replica as usize, load, now),
+            true => pool.amend(replica.0 as usize, load, now),
+            false => pool.report(replica.0 as usize, load, now),
         }
     }
 

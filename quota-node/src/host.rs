@@ -6,6 +6,7 @@ use napi::bindgen_prelude::{FnArgs, Function, FunctionRef, Unknown};
 use napi::{Env, Error, Result, Status};
 use napi_derive::napi;
 
+use crate::lease::Leases;
 use crate::refusal::Refusal;
 
 /// `(class, message, fields as JSON, refusal) => error`.
@@ -13,17 +14,23 @@ type MakeError = FnArgs<(&'static str, String, String, Option<Refusal>)>;
 
 struct Host {
     error: FunctionRef<MakeError, Unknown<'static>>,
+    leases: Leases,
 }
 
 /// Called by `lib/` before anything else.
 #[napi(js_name = "_setup")]
 pub fn setup(env: Env, error: Function<'_, MakeError, Unknown<'static>>) -> Result<()> {
-    env.set_instance_data(Host { error: error.create_ref()? }, (), |_| {})
+    env.set_instance_data(Host { error: error.create_ref()?, leases: Leases::default() }, (), |_| {})
 }
 
 fn host(env: &Env) -> Result<&'static Host> {
     let host = env.get_instance_data::<Host>()?;
     host.map(|host| &*host).ok_or_else(|| Error::new(Status::GenericFailure, "the addon is loaded by `lib/` alone"))
+}
+
+/// The leases of this thread.
+pub fn leases(env: &Env) -> Result<&'static Leases> {
+    Ok(&host(env)?.leases)
 }
 
 /// An error of one of the classes of `lib/errors.cjs`.

@@ -1,9 +1,9 @@
-//! The lease, the meter of a stream that it may pay for, and the receipt of its ending.
+//! Leases, the meters of streams that they may pay for, and the receipts of their endings.
 //!
-//! Invariant: what is not asked for is not made: an ending gives the number of its receipt, which is looked at later or
-//! never.
+//! Invariant: a lease is a number to `lib/`, whose class holds it: an object of the addon costs more than the whole admission.
+//! What is not asked for is not made: an ending gives the number of its receipt, which is looked at later or never.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use napi::bindgen_prelude::{Buffer, Uint8ArraySlice};
@@ -18,7 +18,7 @@ use crate::count::{Count, type_error};
 use crate::principal::Principal;
 use crate::refusal::Degradation;
 use crate::usage::{Given, Usage, outcome};
-use crate::{callback, errors, usage};
+use crate::{callback, errors, host, usage};
 
 /// A lease as it came, or inside the meter of its stream.
 enum Inner {
@@ -30,24 +30,27 @@ enum Inner {
 
 /// What a lease and its stream share.
 struct Held {
-    /// `Inner::Moving` also once it is dropped.
+    /// `Inner::Moving` also once it is dropped. A call of the meter borrows it alone, and may call the host, whose journal may
+    /// ask for the lease: that is an error.
     inner: RefCell<Inner>,
     /// Of its endings that differ: at most one as unresolved and one that resolves it.
     receipts: RefCell<Vec<core::Receipt>>,
+    /// The number of the receipt of its stream, once that is finished.
+    finished: Cell<Option<u32>>,
 }
 
 impl Held {
-    fn with<R>(&self, act: impl FnOnce(&core::Lease) -> R) -> R {
-        match &*self.inner.borrow() {
-            Inner::Lease(lease) => act(lease),
-            Inner::Stream(meter) => act(meter.lease()),
+    fn with<R>(&self, env: &Env, act: impl FnOnce(&core::Lease) -> R) -> Result<R> {
+        match &*self.inner.try_borrow().map_err(|_| errors::busy(env))? {
+            Inner::Lease(lease) => Ok(act(lease)),
+            Inner::Stream(meter) => Ok(act(meter.lease())),
             Inner::Moving => unreachable!("a lease moves into its meter under an exclusive borrow"),
         }
     }
 
-    fn meter<R>(&self, act: impl FnOnce(&mut core::StreamMeter) -> R) -> R {
-        match &mut *self.inner.borrow_mut() {
-            Inner::Stream(meter) => act(meter),
+    fn meter<R>(&self, env: &Env, act: impl FnOnce(&mut core::StreamMeter) -> R) -> Result<R> {
+        match &mut *self.inner.try_borrow_mut().map_err(|_| errors::busy(env))? {
+            Inner::Stream(meter) => Ok(act(meter)),
             Inner::Lease(_) | Inner::Moving => unreachable!("a stream is made by moving its lease into its meter"),
         }
     }
@@ -59,28 +62,22 @@ impl Held {
         let mut receipts = self.receipts.borrow_mut();
         let first = core::Receipt { repeat: false, ..receipt };
         let place = receipts.iter().position(|known| *known == first).unwrap_or_else(|| {
+            // Mostly it stays the only one.
+            receipts.reserve_exact(1);
             receipts.push(first);
             receipts.len() - 1
         });
         Ok(place as u32 * 2 + repeat)
     }
 
-    /// Whether there is nothing for the end of a scope to do: it has ended, or its owner is another.
-    fn is_over(&self) -> bool {
-        !self.receipts.borrow().is_empty() || self.with(core::Lease::is_repeat)
+    fn receipt<R>(&self, env: &Env, place: u32, show: impl FnOnce(&core::Receipt) -> R) -> Result<R> {
+        let receipts = self.receipts.borrow();
+        receipts.get(place as usize).map(show).ok_or_else(|| type_error(*env, "there is no such receipt"))
     }
 
-    /// Ends a lease as unresolved if it has not ended, as dropping it does; by its stream where it has one.
-    fn close(&self, env: &Env) -> Option<Result<u32>> {
-        if self.is_over() {
-            return None;
-        }
-        let ended = match &mut *self.inner.borrow_mut() {
-            Inner::Lease(lease) => lease.unresolved(Cause::Dropped, None),
-            Inner::Stream(meter) => meter.finish(|_| {}),
-            Inner::Moving => unreachable!("a lease moves into its meter under an exclusive borrow"),
-        };
-        Some(self.over(env, ended))
+    /// Whether there is nothing for the end of a scope to do: it has ended, or its owner is another.
+    fn is_over(&self, env: &Env) -> Result<bool> {
+        Ok(!self.receipts.borrow().is_empty() || self.with(env, core::Lease::is_repeat)?)
     }
 }
 
@@ -91,6 +88,82 @@ impl Drop for Held {
     }
 }
 
+/// About what a lease takes with its terms and its receipt, in bytes. V8 is told of it: of a lease it knows a hundred bytes, and
+/// would let hundreds of thousands that nobody has any more lie about before it collects them.
+const SIZE: i64 = 1400;
+/// How many leases V8 is told of at once.
+const BATCH: i64 = 256;
+
+/// The leases of one thread of JavaScript, by their numbers. A number is free again once nobody can have it any more.
+#[derive(Default)]
+pub struct Leases {
+    held: RefCell<Vec<Option<Rc<Held>>>>,
+    free: RefCell<Vec<u32>>,
+    /// More or, below 0, fewer leases than V8 knows of.
+    untold: Cell<i64>,
+}
+
+impl Leases {
+    pub fn put(&self, env: &Env, lease: core::Lease) -> Result<u32> {
+        self.count(env, 1)?;
+        let held =
+            Held { inner: RefCell::new(Inner::Lease(lease)), receipts: RefCell::default(), finished: Cell::new(None) };
+        let mut all = self.held.borrow_mut();
+        match self.free.borrow_mut().pop() {
+            Some(number) => {
+                all[number as usize] = Some(Rc::new(held));
+                Ok(number)
+            }
+            None => {
+                all.push(Some(Rc::new(held)));
+                Ok((all.len() - 1) as u32)
+            }
+        }
+    }
+
+    fn count(&self, env: &Env, more: i64) -> Result<()> {
+        let untold = self.untold.get() + more;
+        if untold.abs() < BATCH {
+            self.untold.set(untold);
+            return Ok(());
+        }
+        self.untold.set(0);
+        env.adjust_external_memory(untold * SIZE).map(|_| ())
+    }
+
+    fn get(&self, number: u32) -> Option<Rc<Held>> {
+        self.held.borrow().get(number as usize)?.clone()
+    }
+
+    fn lose(&self, env: &Env, number: u32) -> Result<()> {
+        // Dropped once the table is free: its end may be journaled.
+        let lost = self.held.borrow_mut().get_mut(number as usize).and_then(Option::take);
+        if lost.is_some() {
+            self.free.borrow_mut().push(number);
+            self.count(env, -1)?;
+        }
+        Ok(())
+    }
+}
+
+fn held(env: &Env, number: u32) -> Result<Rc<Held>> {
+    host::leases(env)?.get(number).ok_or_else(|| type_error(*env, "there is no such lease"))
+}
+
+fn look<R>(env: &Env, number: u32, act: impl FnOnce(&core::Lease) -> R) -> Result<R> {
+    held(env, number)?.with(env, act)
+}
+
+fn end(
+    env: &Env,
+    number: u32,
+    act: impl FnOnce(&core::Lease) -> std::result::Result<core::Receipt, core::EndError>,
+) -> Result<u32> {
+    let held = held(env, number)?;
+    let ended = held.with(env, act)?;
+    held.over(env, ended)
+}
+
 fn cause(env: &Env, name: &str) -> Result<Cause> {
     let causes = [Cause::Dropped, Cause::Expired, Cause::NoUsage, Cause::UpstreamFailed];
     causes.into_iter().find(|cause| cause.name() == name).ok_or_else(|| {
@@ -99,238 +172,298 @@ fn cause(env: &Env, name: &str) -> Result<Cause> {
     })
 }
 
-/// An admitted request.
-#[napi]
-pub struct Lease(Rc<Held>);
+// What is known of a lease; `lib/lease.cjs` says what each is.
 
-impl Lease {
-    pub fn new(lease: core::Lease) -> Lease {
-        Lease(Rc::new(Held { inner: RefCell::new(Inner::Lease(lease)), receipts: RefCell::default() }))
-    }
+#[napi(js_name = "_leaseId")]
+pub fn id(env: Env, lease: u32) -> Result<String> {
+    look(&env, lease, |lease| lease.id().to_string())
 }
 
-#[napi]
-impl Lease {
-    #[napi(getter)]
-    pub fn id(&self) -> String {
-        self.0.with(|lease| lease.id().to_string())
-    }
+#[napi(js_name = "_leaseRequestId")]
+pub fn request_id(env: Env, lease: u32) -> Result<Option<String>> {
+    look(&env, lease, |lease| lease.request_id().map(ToOwned::to_owned))
+}
 
-    #[napi(getter)]
-    pub fn request_id(&self) -> Option<String> {
-        self.0.with(|lease| lease.request_id().map(ToOwned::to_owned))
-    }
+#[napi(js_name = "_leasePrincipal")]
+pub fn principal(env: Env, lease: u32) -> Result<Principal> {
+    look(&env, lease, |lease| Principal(lease.claim().terms.deal.principal.clone()))
+}
 
-    /// Who asked.
-    #[napi(getter)]
-    pub fn principal(&self) -> Principal {
-        self.0.with(|lease| Principal(lease.claim().terms.deal.principal.clone()))
-    }
+#[napi(js_name = "_leaseModel")]
+pub fn model(env: Env, lease: u32) -> Result<String> {
+    look(&env, lease, |lease| lease.model().to_owned())
+}
 
-    /// The model to run on.
-    #[napi(getter)]
-    pub fn model(&self) -> String {
-        self.0.with(|lease| lease.model().to_owned())
-    }
+#[napi(js_name = "_leaseLane")]
+pub fn lane(env: Env, lease: u32) -> Result<String> {
+    look(&env, lease, |lease| lease.lane().to_owned())
+}
 
-    /// The lane to run in.
-    #[napi(getter)]
-    pub fn lane(&self) -> String {
-        self.0.with(|lease| lease.lane().to_owned())
-    }
+#[napi(js_name = "_leaseMaxOutputTokens")]
+pub fn max_output_tokens(env: Env, lease: u32) -> Result<f64> {
+    look(&env, lease, |lease| number(lease.max_output_tokens()))
+}
 
-    /// The largest output over all choices that was agreed: what to tell the upstream.
-    #[napi(getter)]
-    pub fn max_output_tokens(&self) -> f64 {
-        self.0.with(|lease| number(lease.max_output_tokens()))
-    }
+#[napi(js_name = "_leaseInputTokens")]
+pub fn input_tokens(env: Env, lease: u32) -> Result<f64> {
+    look(&env, lease, |lease| number(lease.input_tokens()))
+}
 
-    /// The input that was reserved.
-    #[napi(getter)]
-    pub fn input_tokens(&self) -> f64 {
-        self.0.with(|lease| number(lease.input_tokens()))
-    }
+#[napi(js_name = "_leaseExpectedOutputTokens")]
+pub fn expected_output_tokens(env: Env, lease: u32) -> Result<f64> {
+    look(&env, lease, |lease| number(lease.claim().terms.output_expected))
+}
 
-    /// The output that limits hold which hold the learned length.
-    #[napi(getter)]
-    pub fn expected_output_tokens(&self) -> f64 {
-        self.0.with(|lease| number(lease.claim().terms.output_expected))
-    }
+#[napi(js_name = "_leaseWorstUsd")]
+pub fn worst_usd(env: Env, lease: u32) -> Result<String> {
+    look(&env, lease, |lease| lease.claim().terms.worst_cost.to_string())
+}
 
-    /// The worst case in money.
-    #[napi(getter)]
-    pub fn worst_usd(&self) -> String {
-        self.0.with(|lease| lease.claim().terms.worst_cost.to_string())
-    }
+#[napi(js_name = "_leaseDegradation")]
+pub fn degradation(env: Env, lease: u32) -> Result<Option<Degradation>> {
+    look(&env, lease, |lease| lease.degradation().map(Degradation::of))
+}
 
-    /// In which lesser form it must run; `null` as asked.
-    #[napi(getter)]
-    pub fn degradation(&self) -> Option<Degradation> {
-        self.0.with(|lease| lease.degradation().map(Degradation::of))
-    }
+#[napi(js_name = "_leaseIsRepeat")]
+pub fn is_repeat(env: Env, lease: u32) -> Result<bool> {
+    look(&env, lease, |lease| lease.is_repeat())
+}
 
-    /// Whether another request under the same id has this lease already: its holder runs it.
-    #[napi(getter)]
-    pub fn is_repeat(&self) -> bool {
-        self.0.with(core::Lease::is_repeat)
-    }
+#[napi(js_name = "_leaseRank")]
+pub fn rank(env: Env, lease: u32) -> Result<u8> {
+    look(&env, lease, |lease| lease.rank())
+}
 
-    /// The place of its lane among the policy's, 0 the first.
-    #[napi(getter)]
-    pub fn rank(&self) -> u8 {
-        self.0.with(core::Lease::rank)
-    }
+#[napi(js_name = "_leaseWaitedMs")]
+pub fn waited_ms(env: Env, lease: u32) -> Result<f64> {
+    look(&env, lease, |lease| millis(lease.waited().as_nanos()))
+}
 
-    /// How long it waited for its turn.
-    #[napi(getter)]
-    pub fn waited_ms(&self) -> f64 {
-        self.0.with(|lease| millis(lease.waited().as_nanos()))
-    }
+#[napi(js_name = "_leaseSoftPassed")]
+pub fn soft_passed(env: Env, lease: u32) -> Result<Vec<Vec<String>>> {
+    let pair = |(scope, limit): (&str, &str)| vec![scope.to_owned(), limit.to_owned()];
+    look(&env, lease, |lease| lease.soft_passed().map(pair).collect())
+}
 
-    /// Limits whose soft amount is passed with this request: scope and name.
-    #[napi(getter)]
-    pub fn soft_passed(&self) -> Vec<Vec<String>> {
-        let pair = |(scope, limit): (&str, &str)| vec![scope.to_owned(), limit.to_owned()];
-        self.0.with(|lease| lease.soft_passed().map(pair).collect())
-    }
+#[napi(js_name = "_leaseUpstreamModel")]
+pub fn upstream_model(env: Env, lease: u32) -> Result<String> {
+    look(&env, lease, |lease| lease.upstream_model().to_string())
+}
 
-    /// Marks that bytes are about to leave; `false` if the lease has ended meanwhile, and the request must not be sent.
-    #[napi]
-    pub fn sent(&self) -> bool {
-        self.0.with(core::Lease::sent)
-    }
+#[napi(js_name = "_leaseTtlMs")]
+pub fn ttl_ms(env: Env, lease: u32) -> Result<f64> {
+    look(&env, lease, |lease| millis(lease.ttl().as_nanos()))
+}
 
-    /// A heartbeat; `false` if the lease has ended meanwhile.
-    #[napi]
-    pub fn renew(&self) -> bool {
-        self.0.with(core::Lease::renew)
-    }
+#[napi(js_name = "_leaseIsOpen")]
+pub fn is_open(env: Env, lease: u32) -> Result<bool> {
+    look(&env, lease, core::Lease::is_open)
+}
 
-    /// Raises the hold by so many output tokens, on every limit or on none: throws `Refused` where one has no room.
-    #[napi]
-    pub fn extend(&self, env: Env, output_tokens: Count) -> Result<()> {
-        self.0.with(|lease| lease.extend(output_tokens.0)).map_err(|refusal| errors::refused(&env, &refusal))
-    }
+// What is done with it.
 
-    /// Tells the queue how far the answer is.
-    #[napi]
-    pub fn progress(&self, output_tokens: Count) {
-        self.0.with(|lease| lease.progress(output_tokens.0));
-    }
+#[napi(js_name = "_leaseSent")]
+pub fn sent(env: Env, lease: u32) -> Result<bool> {
+    look(&env, lease, core::Lease::sent)
+}
 
-    /// Tells that the pool itself refused the request for lack of room. The lease has still to be ended.
-    #[napi]
-    pub fn pool_refused(&self) {
-        self.0.with(core::Lease::pool_refused);
-    }
+#[napi(js_name = "_leaseRenew")]
+pub fn renew(env: Env, lease: u32) -> Result<bool> {
+    look(&env, lease, core::Lease::renew)
+}
 
-    #[napi(js_name = "_settle")]
-    pub fn settle(&self, env: Env, usage: &Usage) -> Result<u32> {
-        let ended = self.0.with(|lease| lease.settle(usage.0.clone()));
-        self.0.over(&env, ended)
-    }
+#[napi(js_name = "_leaseExtend")]
+pub fn extend(env: Env, lease: u32, output_tokens: Count) -> Result<()> {
+    look(&env, lease, |lease| lease.extend(output_tokens.0))?.map_err(|refusal| errors::refused(&env, &refusal))
+}
 
-    #[napi(js_name = "_cancel")]
-    pub fn cancel(&self, env: Env) -> Result<u32> {
-        let ended = self.0.with(core::Lease::cancel);
-        self.0.over(&env, ended)
-    }
+#[napi(js_name = "_leaseProgress")]
+pub fn progress(env: Env, lease: u32, output_tokens: Count) -> Result<()> {
+    look(&env, lease, |lease| lease.progress(output_tokens.0))
+}
 
-    #[napi(js_name = "_unresolved")]
-    pub fn unresolved(&self, env: Env, cause: String, seen: Option<&Usage>) -> Result<u32> {
-        let cause = self::cause(&env, &cause)?;
-        let ended = self.0.with(|lease| lease.unresolved(cause, seen.map(|seen| seen.0.clone())));
-        self.0.over(&env, ended)
-    }
+#[napi(js_name = "_leasePoolRefused")]
+pub fn pool_refused(env: Env, lease: u32) -> Result<()> {
+    look(&env, lease, core::Lease::pool_refused)
+}
 
-    #[napi(js_name = "_finish")]
-    pub fn finish(&self, env: Env, given: Given<'_>) -> Result<u32> {
-        let given = outcome(given);
-        let ended = self.0.with(|lease| lease.finish(given));
-        self.0.over(&env, ended)
-    }
+// How it ends.
 
-    #[napi(js_name = "_stream")]
-    pub fn stream(&self, env: Env, dialect: Option<String>, strip_usage: Option<bool>) -> Result<Stream> {
-        let dialect = usage::dialect(&env, dialect.as_deref())?;
-        let mut inner = self.0.inner.borrow_mut();
-        match std::mem::replace(&mut *inner, Inner::Moving) {
-            Inner::Lease(lease) => {
-                let meter = lease.stream(dialect).strip_usage(strip_usage.unwrap_or(false));
-                *inner = Inner::Stream(Box::new(meter));
-                Ok(Stream { held: self.0.clone(), ended: None })
-            }
-            other => {
-                *inner = other;
-                Err(type_error(env, "the lease has a stream already"))
-            }
+#[napi(js_name = "_leaseSettle")]
+pub fn settle(env: Env, lease: u32, usage: &Usage) -> Result<u32> {
+    end(&env, lease, |lease| lease.settle(usage.0.clone()))
+}
+
+/// Settles with a report, without an object of its usage in between.
+#[napi(js_name = "_leaseSettleText")]
+pub fn settle_text(env: Env, lease: u32, report: String, dialect: Option<String>) -> Result<u32> {
+    let usage = usage::read(&env, &report, dialect.as_deref())?;
+    end(&env, lease, |lease| lease.settle(usage))
+}
+
+#[napi(js_name = "_leaseCancel")]
+pub fn cancel(env: Env, lease: u32) -> Result<u32> {
+    end(&env, lease, core::Lease::cancel)
+}
+
+#[napi(js_name = "_leaseUnresolved")]
+pub fn unresolved(env: Env, lease: u32, cause: String, seen: Option<&Usage>) -> Result<u32> {
+    let cause = self::cause(&env, &cause)?;
+    end(&env, lease, |lease| lease.unresolved(cause, seen.map(|seen| seen.0.clone())))
+}
+
+#[napi(js_name = "_leaseFinish")]
+pub fn finish(env: Env, lease: u32, given: Given<'_>) -> Result<u32> {
+    let given = outcome(given);
+    end(&env, lease, |lease| lease.finish(given))
+}
+
+#[napi(js_name = "_leaseIsOver")]
+pub fn is_over(env: Env, lease: u32) -> Result<bool> {
+    held(&env, lease)?.is_over(&env)
+}
+
+/// Ends a lease as unresolved if it has not ended, as dropping it does; by its stream where it has one.
+#[napi(js_name = "_leaseClose")]
+pub fn close(env: Env, lease: u32) -> Result<()> {
+    let held = held(&env, lease)?;
+    if held.is_over(&env)? {
+        return Ok(());
+    }
+    let is_stream = matches!(&*held.inner.borrow(), Inner::Stream(_));
+    let ended = match is_stream {
+        true => held.meter(&env, |meter| meter.finish(|_| {}))?,
+        false => held.with(&env, |lease| lease.unresolved(Cause::Dropped, None))?,
+    };
+    held.over(&env, ended).map(|_| ())
+}
+
+/// Nobody has it any more.
+#[napi(js_name = "_leaseLost")]
+pub fn lost(env: Env, lease: u32) -> Result<()> {
+    host::leases(&env)?.lose(&env, lease)
+}
+
+// Its stream.
+
+#[napi(js_name = "_stream")]
+pub fn stream(env: Env, lease: u32, dialect: Option<String>, strip_usage: Option<bool>) -> Result<()> {
+    let dialect = usage::dialect(&env, dialect.as_deref())?;
+    let held = held(&env, lease)?;
+    let mut inner = held.inner.try_borrow_mut().map_err(|_| errors::busy(&env))?;
+    match std::mem::replace(&mut *inner, Inner::Moving) {
+        Inner::Lease(lease) => {
+            let meter = lease.stream(dialect).strip_usage(strip_usage.unwrap_or(false));
+            *inner = Inner::Stream(Box::new(meter));
+            Ok(())
+        }
+        other => {
+            *inner = other;
+            Err(type_error(env, "the lease has a stream already"))
         }
     }
-
-    #[napi(getter, js_name = "_isOver")]
-    pub fn is_over(&self) -> bool {
-        self.0.is_over()
-    }
-
-    #[napi(js_name = "_close")]
-    pub fn close(&self, env: Env) -> Result<Option<u32>> {
-        self.0.close(&env).transpose()
-    }
-
-    #[napi(js_name = "_receipt")]
-    pub fn receipt(&self, place: u32) -> Option<ReceiptData> {
-        self.0.receipts.borrow().get(place as usize).map(ReceiptData::of)
-    }
 }
 
-/// The meter of a streamed answer.
-#[napi(js_name = "_Stream")]
-pub struct Stream {
-    held: Rc<Held>,
-    ended: Option<u32>,
+/// Takes the next bytes of the upstream; nothing where they go on to the asker as they are.
+#[napi(js_name = "_streamFeed")]
+pub fn feed(env: Env, lease: u32, chunk: Uint8ArraySlice<'_>) -> Result<Option<Buffer>> {
+    let chunk: &[u8] = &chunk;
+    let mut passed = Vec::with_capacity(chunk.len());
+    held(&env, lease)?.meter(&env, |meter| meter.feed(chunk, |bytes| passed.extend_from_slice(bytes)))?;
+    Ok((passed != chunk).then(|| passed.into()))
 }
 
-#[napi]
-impl Stream {
-    /// Takes the next bytes of the upstream; nothing where they go on to the asker as they are.
-    #[napi]
-    pub fn feed(&self, chunk: Uint8ArraySlice<'_>) -> Option<Buffer> {
-        let chunk: &[u8] = &chunk;
-        let mut passed = Vec::with_capacity(chunk.len());
-        self.held.meter(|meter| meter.feed(chunk, |bytes| passed.extend_from_slice(bytes)));
-        (passed != chunk).then(|| passed.into())
-    }
-
-    /// Sends the heartbeat and raises the hold, where either is due.
-    #[napi]
-    pub fn keep(&self, env: Env) -> Result<()> {
-        self.held.meter(core::StreamMeter::keep).map_err(|refusal| errors::refused(&env, &refusal))
-    }
-
-    #[napi(getter)]
-    pub fn output_so_far(&self) -> f64 {
-        self.held.meter(|meter| number(meter.output_so_far()))
-    }
-
-    /// Ends the stream; the bytes that go on to the asker.
-    #[napi]
-    pub fn finish(&mut self, env: Env) -> Result<Buffer> {
-        let mut tail = Vec::new();
-        if self.ended.is_none() {
-            let ended = self.held.meter(|meter| meter.finish(|bytes| tail.extend_from_slice(bytes)));
-            self.ended = Some(self.held.over(&env, ended)?);
-        }
-        Ok(tail.into())
-    }
-
-    /// The number of the receipt, once it is finished.
-    #[napi(getter)]
-    pub fn ended(&self) -> Option<u32> {
-        self.ended
-    }
+#[napi(js_name = "_streamKeep")]
+pub fn keep(env: Env, lease: u32) -> Result<()> {
+    held(&env, lease)?.meter(&env, core::StreamMeter::keep)?.map_err(|refusal| errors::refused(&env, &refusal))
 }
 
-/// What finalizing did; the same on every repeat but for `repeat`.
+#[napi(js_name = "_streamOutputSoFar")]
+pub fn output_so_far(env: Env, lease: u32) -> Result<f64> {
+    held(&env, lease)?.meter(&env, |meter| number(meter.output_so_far()))
+}
+
+#[napi(js_name = "_streamIsDone")]
+pub fn is_done(env: Env, lease: u32) -> Result<bool> {
+    held(&env, lease)?.meter(&env, |meter| meter.is_done())
+}
+
+/// Ends the stream; the bytes that go on to the asker.
+#[napi(js_name = "_streamFinish")]
+pub fn finish_stream(env: Env, lease: u32) -> Result<Buffer> {
+    let held = held(&env, lease)?;
+    let mut tail = Vec::new();
+    if held.finished.get().is_none() {
+        let ended = held.meter(&env, |meter| meter.finish(|bytes| tail.extend_from_slice(bytes)))?;
+        held.finished.set(Some(held.over(&env, ended)?));
+    }
+    Ok(tail.into())
+}
+
+/// The number of the receipt, once it is finished.
+#[napi(js_name = "_streamFinished")]
+pub fn finished(env: Env, lease: u32) -> Result<Option<u32>> {
+    Ok(held(&env, lease)?.finished.get())
+}
+
+// The receipts of its endings.
+
+#[napi(js_name = "_receiptLeaseId")]
+pub fn receipt_lease_id(env: Env, lease: u32, place: u32) -> Result<String> {
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.lease.to_string())
+}
+
+#[napi(js_name = "_receiptRequestId")]
+pub fn receipt_request_id(env: Env, lease: u32, place: u32) -> Result<Option<String>> {
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.request_id.as_deref().map(ToOwned::to_owned))
+}
+
+#[napi(js_name = "_receiptOutcome")]
+pub fn receipt_outcome(env: Env, lease: u32, place: u32) -> Result<&'static str> {
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.outcome)
+}
+
+#[napi(js_name = "_receiptLate")]
+pub fn receipt_late(env: Env, lease: u32, place: u32) -> Result<bool> {
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.late)
+}
+
+#[napi(js_name = "_receiptCostUsd")]
+pub fn receipt_cost_usd(env: Env, lease: u32, place: u32) -> Result<String> {
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.cost.to_string())
+}
+
+#[napi(js_name = "_receiptUsage")]
+pub fn receipt_usage(env: Env, lease: u32, place: u32) -> Result<Option<Usage>> {
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.usage.clone().map(Usage))
+}
+
+#[napi(js_name = "_receiptHeld")]
+pub fn receipt_held(env: Env, lease: u32, place: u32) -> Result<Amounts> {
+    held(&env, lease)?.receipt(&env, place, |receipt| Amounts::of(&receipt.held))
+}
+
+#[napi(js_name = "_receiptCharged")]
+pub fn receipt_charged(env: Env, lease: u32, place: u32) -> Result<Amounts> {
+    held(&env, lease)?.receipt(&env, place, |receipt| Amounts::of(&receipt.charged))
+}
+
+#[napi(js_name = "_receiptReturned")]
+pub fn receipt_returned(env: Env, lease: u32, place: u32) -> Result<Amounts> {
+    held(&env, lease)?.receipt(&env, place, |receipt| each(|meter| receipt.returned(meter)))
+}
+
+#[napi(js_name = "_receiptOverrun")]
+pub fn receipt_overrun(env: Env, lease: u32, place: u32) -> Result<Amounts> {
+    held(&env, lease)?.receipt(&env, place, |receipt| each(|meter| receipt.overrun(meter)))
+}
+
+fn each(of: impl Fn(Meter) -> u64) -> Amounts {
+    let sum = Meter::ALL.into_iter().fold(CoreAmounts::default(), |sum, meter| sum.with(meter, of(meter)));
+    Amounts::of(&sum)
+}
+
+/// All of a receipt, where no lease is at hand.
 #[napi(object, object_from_js = false, use_nullable = true)]
 pub struct ReceiptData {
     pub lease_id: String,
@@ -348,10 +481,6 @@ pub struct ReceiptData {
 
 impl ReceiptData {
     pub fn of(receipt: &core::Receipt) -> ReceiptData {
-        let each = |of: &dyn Fn(Meter) -> u64| {
-            let sum = Meter::ALL.into_iter().fold(CoreAmounts::default(), |sum, meter| sum.with(meter, of(meter)));
-            Amounts::of(&sum)
-        };
         ReceiptData {
             lease_id: receipt.lease.to_string(),
             request_id: receipt.request_id.as_deref().map(ToOwned::to_owned),
@@ -360,8 +489,8 @@ impl ReceiptData {
             cost_usd: receipt.cost.to_string(),
             held: Amounts::of(&receipt.held),
             charged: Amounts::of(&receipt.charged),
-            returned: each(&|meter| receipt.returned(meter)),
-            overrun: each(&|meter| receipt.overrun(meter)),
+            returned: each(|meter| receipt.returned(meter)),
+            overrun: each(|meter| receipt.overrun(meter)),
             late: receipt.late,
             repeat: receipt.repeat,
         }

@@ -11,13 +11,13 @@ use quota_core::time::Now;
 
 use crate::callback::Callback;
 use crate::convert::number;
-use crate::count::{Count, plain, type_error};
+use crate::count::{Count, Whole8, Whole16, Whole32, plain, type_error};
 use crate::errors;
 
 /// What is known of a pool of replicas.
 #[napi(object, object_to_js = false)]
 pub struct FixedPoolOptions {
-    pub replicas: u16,
+    pub replicas: Whole16,
     pub max_running: Count,
     pub kv_tokens: Option<Count>,
 }
@@ -35,7 +35,7 @@ pub struct FixedPool {
 impl FixedPool {
     #[napi(constructor)]
     pub fn new(options: FixedPoolOptions) -> FixedPool {
-        let (replicas, max_running, kv_tokens) = (options.replicas, options.max_running.0, plain(options.kv_tokens));
+        let (replicas, max_running, kv_tokens) = (options.replicas.0, options.max_running.0, plain(options.kv_tokens));
         let pool = core::gpu::FixedPool::new(replicas, max_running, kv_tokens);
         FixedPool { pool, replicas, max_running, kv_tokens }
     }
@@ -59,7 +59,7 @@ impl FixedPool {
 /// What a pool that reports begins with.
 #[napi(object, object_to_js = false)]
 pub struct ReportedPoolOptions {
-    pub replicas: u16,
+    pub replicas: Whole16,
     pub ttl_ms: Count,
     pub max_running: Option<Count>,
     pub kv_tokens: Option<Count>,
@@ -77,9 +77,9 @@ impl ReportedPool {
     /// `maxRunning` and `kvTokens` stand in where samples tell none.
     #[napi(constructor)]
     pub fn new(options: ReportedPoolOptions) -> ReportedPool {
-        let pool = Reported::new(options.replicas, Duration::from_millis(options.ttl_ms.0));
+        let pool = Reported::new(options.replicas.0, Duration::from_millis(options.ttl_ms.0));
         let pool = pool.declaring(plain(options.max_running), plain(options.kv_tokens));
-        ReportedPool { pool: Arc::new(pool), replicas: options.replicas }
+        ReportedPool { pool: Arc::new(pool), replicas: options.replicas.0 }
     }
 
     #[napi(getter)]
@@ -96,7 +96,7 @@ pub struct ReplicaLoad {
     /// Requests that wait inside the server.
     pub waiting: Option<Count>,
     /// The part of the memory for keys and values that is in use, in millionths.
-    pub kv_used_ppm: Option<u32>,
+    pub kv_used_ppm: Option<Whole32>,
     /// How many tokens that memory holds.
     pub kv_tokens: Option<Count>,
     /// The most requests that run at once.
@@ -115,7 +115,7 @@ impl ReplicaLoad {
         ReplicaLoad {
             running: figure(load.running),
             waiting: figure(load.waiting),
-            kv_used_ppm: load.kv_used_ppm,
+            kv_used_ppm: load.kv_used_ppm.map(Whole32),
             kv_tokens: figure(load.kv_tokens),
             max_running: figure(load.max_running),
             preemptions: figure(load.preemptions),
@@ -128,7 +128,7 @@ impl ReplicaLoad {
         core::gpu::ReplicaLoad {
             running: plain(self.running),
             waiting: plain(self.waiting),
-            kv_used_ppm: self.kv_used_ppm,
+            kv_used_ppm: self.kv_used_ppm.map(|part| part.0),
             kv_tokens: plain(self.kv_tokens),
             max_running: plain(self.max_running),
             preemptions: plain(self.preemptions),
@@ -228,7 +228,7 @@ pub struct PriorityHint {
 
 /// What an engine with a queue of its own is told of a lane's rank; `null` for one that takes no such hint.
 #[napi]
-pub fn priority_hint(env: Env, server: String, rank: u8) -> Result<Option<PriorityHint>> {
-    let hint = dialect(&env, &server)?.priority(rank);
+pub fn priority_hint(env: Env, server: String, rank: Whole8) -> Result<Option<PriorityHint>> {
+    let hint = dialect(&env, &server)?.priority(rank.0);
     Ok(hint.map(|hint| PriorityHint { field: hint.field, value: hint.value }))
 }

@@ -166,6 +166,7 @@ impl Refusal {
         let response = match manner.as_deref() {
             None | Some("openai") => respond::openai::response(&self.0),
             Some("anthropic") => respond::anthropic::response(&self.0),
+            Some("gemini") => respond::gemini::response(&self.0),
             Some(other) => return Err(no_manner(env, other)),
         };
         Ok(ResponseText {
@@ -181,13 +182,14 @@ impl Refusal {
         match manner.as_deref() {
             None | Some("openai") => Ok(respond::openai::stream_error(&self.0)),
             Some("anthropic") => Ok(respond::anthropic::stream_error(&self.0)),
+            Some("gemini") => Ok(respond::gemini::stream_error(&self.0)),
             Some(other) => Err(no_manner(env, other)),
         }
     }
 }
 
 fn no_manner(env: Env, name: &str) -> napi::Error {
-    type_error(env, format!("the manner is 'openai' or 'anthropic', not {name:?}"))
+    type_error(env, format!("the manner is 'openai', 'anthropic' or 'gemini', not {name:?}"))
 }
 
 /// In which lesser form a request was admitted.

@@ -14,7 +14,7 @@ use quota_core::work::{Tokens, WorkRates};
 use serde_json::Value;
 
 use crate::convert::number;
-use crate::count::{Count, plain, type_error};
+use crate::count::{Count, Whole8, Whole32, plain, type_error};
 use crate::errors;
 use crate::wake::Waiting;
 
@@ -22,10 +22,10 @@ use crate::wake::Waiting;
 #[napi(object, object_to_js = false)]
 pub struct Lane {
     pub name: String,
-    pub weight: Option<u32>,
+    pub weight: Option<Whole32>,
     pub max_wait_ms: Option<Count>,
     pub max_queued: Option<Count>,
-    pub floor_percent: Option<u8>,
+    pub floor_percent: Option<Whole8>,
     pub age_after_ms: Option<Count>,
     pub quantum: Option<Count>,
 }
@@ -33,10 +33,10 @@ pub struct Lane {
 impl Lane {
     fn core(self) -> core::scheduler::Lane {
         let mut lane = core::scheduler::Lane::new(self.name);
-        lane.weight = self.weight.unwrap_or(lane.weight);
+        lane.weight = self.weight.map_or(lane.weight, |weight| weight.0);
         lane.max_wait = self.max_wait_ms.map_or(lane.max_wait, |time| Duration::from_millis(time.0));
         lane.max_queued = plain(self.max_queued);
-        lane.floor_percent = self.floor_percent.unwrap_or(0);
+        lane.floor_percent = self.floor_percent.map_or(0, |percent| percent.0);
         lane.age_after = self.age_after_ms.map(|time| Duration::from_millis(time.0));
         lane.quantum = plain(self.quantum);
         lane
@@ -56,10 +56,10 @@ pub struct SchedulerOptions {
 /// Milli-units of work for a token, and for a million pairs of input and output.
 #[napi(object, object_to_js = false)]
 pub struct Rates {
-    pub input: Option<u32>,
-    pub cached: Option<u32>,
-    pub output: Option<u32>,
-    pub pairs: Option<u32>,
+    pub input: Option<Whole32>,
+    pub cached: Option<Whole32>,
+    pub output: Option<Whole32>,
+    pub pairs: Option<Whole32>,
 }
 
 /// Who wants a turn.
@@ -68,7 +68,7 @@ pub struct ArrivalOptions {
     pub tenant: String,
     pub now_ns: Count,
     pub lane: Option<String>,
-    pub weight: Option<u32>,
+    pub weight: Option<Whole32>,
     pub input_tokens: Option<Count>,
     pub cached_tokens: Option<Count>,
     pub output_tokens: Option<Count>,
@@ -138,9 +138,9 @@ impl Scheduler {
     pub fn arrive(&self, env: Env, options: ArrivalOptions) -> Result<Place> {
         let asked = tokens(options.input_tokens, options.cached_tokens, options.output_tokens);
         let mut arrival = Arrival::new(options.tenant, options.lane.unwrap_or_else(|| "default".into()), asked);
-        arrival.weight = options.weight.unwrap_or(1);
+        arrival.weight = options.weight.map_or(1, |weight| weight.0);
         let rates = options.rates;
-        let rate = |of: fn(&Rates) -> Option<u32>, usual| rates.as_ref().and_then(of).unwrap_or(usual);
+        let rate = |of: fn(&Rates) -> Option<Whole32>, usual| rates.as_ref().and_then(of).map_or(usual, |rate| rate.0);
         arrival.rates = WorkRates {
             input: rate(|rates| rates.input, 1000),
             cached: rate(|rates| rates.cached, 100),

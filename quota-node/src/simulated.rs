@@ -9,14 +9,15 @@ use quota_core::gpu::simulated::{self, Shape};
 use quota_core::time::Clock;
 
 use crate::convert::number;
-use crate::count::{Count, type_error};
+use crate::count::{Count, Whole16, type_error};
+use crate::errors;
 use crate::testing::ManualClock;
 
 /// The replicas of a simulated pool.
 #[napi(object, object_to_js = false)]
 #[derive(Default)]
 pub struct ShapeOptions {
-    pub replicas: Option<u16>,
+    pub replicas: Option<Whole16>,
     pub max_running: Option<Count>,
     pub kv_tokens: Option<Count>,
 }
@@ -47,15 +48,20 @@ impl SimulatedPool {
         if !(1..=largest).contains(&max_running) || !(1..=largest).contains(&kv_tokens) {
             return Err(type_error(env, format!("maxRunning and kvTokens are 1 to {largest}")));
         }
-        let shape = Shape { replicas: options.replicas.unwrap_or(4).into(), max_running, kv_tokens, ..Shape::P4 };
+        let shape = Shape {
+            replicas: options.replicas.map_or(4, |replicas| replicas.0).into(),
+            max_running,
+            kv_tokens,
+            ..Shape::P4
+        };
         Ok(SimulatedPool { pool: Arc::new(simulated::SimulatedPool::new(shape)), clock: clock.0.clone() })
     }
 
     /// Gives a request to the least loaded replica. Throws if it fits into none, or the id is in use.
     #[napi]
-    pub fn submit(&self, id: Count, tokens: SubmitOptions) -> Result<()> {
+    pub fn submit(&self, env: Env, id: Count, tokens: SubmitOptions) -> Result<()> {
         let submitted = self.pool.submit(self.clock.now(), id.0, tokens.input_tokens.0, tokens.output_tokens.0);
-        submitted.map_err(|error| napi::Error::from_reason(error.to_string()))
+        submitted.map_err(|error| errors::other(&env, "not_submitted", error.to_string()))
     }
 
     /// Lets a request go; how many tokens its answer had, or `null` where no such request is inside any more.

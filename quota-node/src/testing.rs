@@ -13,7 +13,7 @@ use quota_core::time::{Clock, Period, show_instant};
 use quota_core::{Decision, Store};
 
 use crate::convert::{instant, number};
-use crate::count::Count;
+use crate::count::{Count, Whole32};
 use crate::gate::Gate;
 use crate::principal::Principal;
 use crate::request::Request;
@@ -103,15 +103,15 @@ pub fn replayed(gate: &Gate) -> Replay {
 /// Admits and settles so many times without JavaScript in between, in nanoseconds a time: what the binding's own cost is
 /// measured against.
 #[napi(js_name = "_floor")]
-pub fn floor(gate: &Gate, who: &Principal, request: &Request, times: u32) -> f64 {
+pub fn floor(gate: &Gate, who: &Principal, request: &Request, times: Whole32) -> f64 {
     let started = Instant::now();
-    for _ in 0..times {
+    for _ in 0..times.0 {
         if let Decision::Allow(lease) = gate.gate.admit(&who.0, &request.0) {
             // What does not settle would show in the figure: it is the first ending of an open lease.
             let _ = lease.settle(core::Usage::tokens(10, 10));
         }
     }
-    started.elapsed().as_nanos() as f64 / f64::from(times.max(1))
+    started.elapsed().as_nanos() as f64 / f64::from(times.0.max(1))
 }
 
 /// Does nothing: what a call costs.

@@ -9,6 +9,7 @@ use quota_core::usage::upstream as core;
 
 use crate::convert;
 use crate::convert::number;
+use crate::count::Whole16;
 use crate::testing::ManualClock;
 
 fn now(clock: Option<&ManualClock>) -> Now {
@@ -75,12 +76,12 @@ pub struct UpstreamError {
 #[napi(js_name = "_upstreamError")]
 pub fn upstream_error(
     env: Env,
-    status: u16,
+    status: Whole16,
     body: Option<String>,
     clock: Option<&ManualClock>,
 ) -> Result<UpstreamError> {
     let body = body.map(|body| convert::parse(&env, &body)).transpose()?;
-    let read = core::UpstreamError::read(status, body.as_ref(), now(clock));
+    let read = core::UpstreamError::read(status.0, body.as_ref(), now(clock));
     Ok(UpstreamError {
         fault: read.fault.name(),
         is_retryable: read.fault.is_retryable(),

@@ -7,7 +7,7 @@ use quota_core as core;
 use quota_core::usage::{Dialect, outcome_of};
 
 use crate::convert::{self, number};
-use crate::count::{Count, type_error};
+use crate::count::{Count, Whole16, type_error};
 use crate::errors;
 
 /// The dialect of a name.
@@ -17,6 +17,13 @@ pub fn dialect(env: &Env, name: Option<&str>) -> Result<Dialect> {
         let names: Vec<&str> = Dialect::ALL.iter().map(|dialect| dialect.name()).collect();
         type_error(*env, format!("no dialect is called {name:?}; there are {}", names.join(", ")))
     })
+}
+
+/// The usage that a report tells.
+pub fn read(env: &Env, report: &str, dialect: Option<&str>) -> Result<core::Usage> {
+    let dialect = self::dialect(env, dialect)?;
+    let report = convert::parse(env, report)?;
+    core::Usage::read(dialect, &report).map_err(|error| errors::usage(env, &error))
 }
 
 macro_rules! usage {
@@ -115,9 +122,7 @@ impl Usage {
     /// Reads a provider's usage object, or the answer that holds it.
     #[napi(js_name = "_read")]
     pub fn read(env: Env, report: String, dialect: Option<String>) -> Result<Usage> {
-        let dialect = self::dialect(&env, dialect.as_deref())?;
-        let report = convert::parse(&env, &report)?;
-        core::Usage::read(dialect, &report).map(Usage).map_err(|error| errors::usage(&env, &error))
+        self::read(&env, &report, dialect.as_deref()).map(Usage)
     }
 
     #[napi(getter)]
@@ -194,10 +199,15 @@ pub fn outcome(given: Given<'_>) -> core::usage::Outcome {
 #[napi]
 impl Outcome {
     #[napi(js_name = "_ofAnswer")]
-    pub fn of_answer(env: Env, status: Option<u16>, body: Option<String>, dialect: Option<String>) -> Result<Outcome> {
+    pub fn of_answer(
+        env: Env,
+        status: Option<Whole16>,
+        body: Option<String>,
+        dialect: Option<String>,
+    ) -> Result<Outcome> {
         let dialect = self::dialect(&env, dialect.as_deref())?;
         let body = body.map(|body| convert::parse(&env, &body)).transpose()?;
-        Ok(Outcome(outcome_of(status, dialect, body.filter(|body| !body.is_null()).as_ref())))
+        Ok(Outcome(outcome_of(status.map(|status| status.0), dialect, body.filter(|body| !body.is_null()).as_ref())))
     }
 
     #[napi(js_name = "_final")]

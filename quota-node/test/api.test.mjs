@@ -161,7 +161,24 @@ test('a stream settles by its last word', async () => {
   assert.throws(() => reader.finish(), TypeError)
 })
 
-test('a refusal answers in both manners', () => {
+test('a lease says how it is to be run', () => {
+  const document = structuredClone(DOCUMENT)
+  document.models = { 'vendor/m-2': document.models.m, m: { upstream: 'vendor/m-2' }, pooled: document.models.pooled }
+  const gate = new Gate(Policy.fromObject({ ...document, settings: { lease_ttl_ms: 5000 } }))
+  const lease = gate.admit(ACME, request({ stream: true })).granted()
+  assert.deepEqual([lease.model, lease.upstreamModel, lease.ttlMs, lease.isOpen], ['m', 'vendor/m-2', 5000, true])
+  assert.equal(lease.degradation, null)
+  const stream = lease.stream('openai_chat')
+  assert.equal(stream.isDone, false)
+  stream.feed(Buffer.from('data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n'))
+  assert.equal(stream.isDone, false)
+  stream.feed(Buffer.from('data: [DONE]\n\n'))
+  assert.equal(stream.isDone, true)
+  stream.finish()
+  assert.deepEqual([stream.isDone, lease.isOpen], [true, false])
+})
+
+test('a refusal answers in each manner', () => {
   const { gate } = stage()
   for (let time = 0; time < 1000; time++) gate.admit(ACME, request()).granted().cancel()
   const big = request({ maxOutputTokens: 10 ** 9 })
@@ -174,7 +191,9 @@ test('a refusal answers in both manners', () => {
   assert.equal(body.type, 'error')
   assert.equal(typeof headers, 'object')
   assert.match(refusal.streamError(), /^data: /)
-  assert.throws(() => refusal.response('gemini'), TypeError)
+  assert.equal(refusal.response('gemini').body.error.code, refusal.status)
+  assert.match(refusal.streamError('gemini'), /^data: /)
+  assert.throws(() => refusal.response('cohere'), TypeError)
   assert.equal(gate.preview(ACME, big).reason, reason)
   assert.equal(gate.preview(ACME, request()).offer.worstUsd, '0.000105')
 })

@@ -144,7 +144,7 @@ impl Alerts {
         let told = self.told.pin();
         let key = (scope.clone(), limit.clone(), soft);
         // The marks told are as many as accounts with an alert; those of users that are gone go with the rest.
-        if told.len() >= MOST_TOLD {
+        if told.len() >= MOST_TOLD && !told.contains_key(&key) {
             told.clear();
         }
         let fresh = |entry: Option<(&Mark, &u64)>| match entry {

@@ -1,6 +1,7 @@
 // Cases of kind `usage`: an upstream's status and body, and what they mean.
 
 import { Outcome } from 'quota-node'
+import { ACME, request, stage } from '../common.mjs'
 import { equal, without } from './common.mjs'
 
 const COUNTS = {
@@ -47,4 +48,14 @@ export function run(vector) {
   const found = told(outcome, vector.estimate ?? 0)
   if ('message' in vector && outcome.message) found.message = outcome.message
   equal('it', found, without(vector, ['id', 'about', 'dialect', 'status', 'body', 'estimate']))
+  if (outcome.state === 'final' && vector.status === 200) settled(vector, outcome.usage)
+}
+
+/** A lease that is settled with the answer itself, as an object or a text, is charged the same. */
+function settled({ body, dialect }, usage) {
+  for (const report of [body, JSON.stringify(body)]) {
+    const lease = stage().gate.admit(ACME, request()).granted()
+    const receipt = lease.settle(report, { dialect })
+    equal('settled', normalized(receipt.usage), normalized(usage.orInput(lease.inputTokens)))
+  }
 }

@@ -78,6 +78,7 @@ if (preview.action === 'reject') preview.offer.model
 async function main(signal: AbortSignal): Promise<void> {
   await using lease = await gate.acquire(who, request, { signal, timeoutMs: 100 })
   is<Same<typeof lease, Lease>>()
+  is<Same<[typeof lease.upstreamModel, typeof lease.ttlMs, typeof lease.isOpen], [string, number, boolean]>>()
   using stream = lease.stream('openai_chat', { stripUsage: true })
   for await (const bytes of stream.pipe([new Uint8Array()])) is<Same<typeof bytes, Uint8Array>>()
   const answer = await gate.run(who, request, async (lease) => ({ id: lease.id, usage: {} }), { signal })
@@ -116,6 +117,10 @@ is<Same<ReturnType<Calendar['period']>['start'], string>>()
 is<Same<ReturnType<Price['worstCase']>, string>>()
 is<Same<ReturnType<typeof countTokens>['exact'], boolean>>()
 void new StreamReader('gemini').finish().outcome.usage?.total
+
+// What may be left out may be `undefined`.
+new Principal({ tenant: 'a', user: undefined as string | undefined })
+new Request({ model: 'm', maxOutputTokens: undefined })
 
 // @ts-expect-error options are one object, by their names
 new Gate(policy, clock)

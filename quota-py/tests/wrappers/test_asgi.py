@@ -241,13 +241,13 @@ def test_who_leaves_while_waiting_gives_up_the_place(each_spec: Served, gate: qu
 
 
 def test_who_leaves_a_stream_leaves_it_unresolved(each_spec: Served, books: Books, upstream: Upstream) -> None:
-    upstream.expects(Step(how="hang_midway"))
+    upstream.expects(Step(how="drip"))
     asker = each_spec.asks({**BODY, "stream": True})
     asker.read_until(b"word")
     assert books.in_flight == 1
     asker.hang_up()
     if each_spec.is_new:
-        # It tells when the next piece is sent.
+        # It tells when a piece is sent to who has left. After the last one the stream would settle by its usage.
         upstream.go.set()
     until(lambda: books.in_flight == 0)
     (left,) = each_spec.gate.unresolved()

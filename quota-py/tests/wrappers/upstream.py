@@ -6,7 +6,7 @@ import gzip
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
@@ -22,8 +22,8 @@ class Step(NamedTuple):
     """What happens to one request."""
 
     status: int = 200
-    #: `answer`, `hang` (no head), `hang_midway` (two pieces, then nothing), `hang_at_end` (all of it, but no end), `break` (no
-    #: head), `break_midway`.
+    #: `answer`, `hang` (no head), `hang_midway` (two pieces, then nothing), `drip` (as that, then piece after piece
+    #: without an end), `hang_at_end` (all of it, but no end), `break` (no head), `break_midway`.
     how: str = "answer"
     headers: dict[str, str] = {}
     usage: bool = True
@@ -132,6 +132,8 @@ class Upstream:
         self.headers: list[dict[str, str]] = []
         #: Lets go on what hangs.
         self.go = threading.Event()
+        #: Ends what drips.
+        self.enough = threading.Event()
         self.url = ""
 
     def expects(self, *steps: Step) -> None:
@@ -139,7 +141,8 @@ class Upstream:
 
     def reset(self) -> None:
         self.go.set()
-        self.go = threading.Event()
+        self.enough.set()
+        self.go, self.enough = threading.Event(), threading.Event()
         self.steps.clear()
         self.bodies.clear()
         self.paths.clear()
@@ -194,13 +197,22 @@ def handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
             self.more_headers(step)
             self.wfile.write(text)
 
-        def stream(self, step: Step, events: list[str], go: threading.Event) -> None:
+        def drips(self, events: Iterable[str], go: threading.Event, enough: threading.Event) -> Iterator[str]:
+            first, *_ = events
+            yield from (first, first)
+            go.wait(LONGEST_S)
+            while not enough.wait(0.05):
+                yield first
+
+        def stream(self, step: Step, events: Iterable[str], go: threading.Event) -> None:
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
             self.send_header("transfer-encoding", "chunked")
             self.more_headers(step)
             if step.gzip:
                 events = [gzip.compress("".join(events).encode()).decode("latin-1")]
+            if step.how == "drip":
+                events = self.drips(events, go, upstream.enough)
             for number, event in enumerate(events):
                 if number == 2 and step.how == "hang_midway":
                     go.wait(LONGEST_S)

@@ -16,7 +16,7 @@ pub fn run() {
     let one = medians(&mut [("gate", Box::new(|| gated.turn(&gate, zipf.draw(&mut dice))))])[0];
     let two = two_threads(|thread| {
         let (gated, gate, zipf) = (&gated, gated.handle(), &zipf);
-        let mut dice = Dice(1 << 41 | 777 + thread as u64);
+        let mut dice = Dice((1 << 41) | (777 + thread as u64));
         move || gated.turn(&gate, zipf.draw(&mut dice))
     });
     line("S3", "admit + settle over 100,000 tenants, one thread", one, "ns", Target::AtMost(1200.0));
