@@ -67,17 +67,21 @@ async function read(raw, most) {
   const late = new Promise((_, reject) => {
     timer = setTimeout(() => reject(Body.late()), BODY_MS)
   })
-  try {
+  const all = async () => {
     while (!body.isExcessive) {
-      const { done, value } = await Promise.race([reader.read(), late])
+      const { done, value } = await reader.read()
       if (done) break
       body.add(value)
     }
+    return body.whole()
+  }
+  try {
+    // Once, and not for each piece: what races with a promise is kept until that is settled.
+    return await Promise.race([all(), late])
   } finally {
     clearTimeout(timer)
     reader.releaseLock()
   }
-  return body.whole()
 }
 
 module.exports = { ROUTES, quotaMiddleware }

@@ -39,4 +39,27 @@ function wellFormed(text) {
   return text.replace(/\\(?:(ud[89a-f][0-9a-f]{2})|.)/g, (escape, half) => (half ? '\ufffd' : escape))
 }
 
-module.exports = { document, object }
+/** Whether everybody reads a text as `parsed`: of two members of one name some take the first, and some the last. */
+function isPlain(text, parsed) {
+  let written = 0
+  for (let at = 0; at < text.length; at++) {
+    const unit = text.charCodeAt(at)
+    if (unit === 58) written++
+    else if (unit === 34) at = endOfString(text, at)
+  }
+  return written === members(parsed)
+}
+
+function endOfString(text, start) {
+  let at = start + 1
+  for (; text.charCodeAt(at) !== 34; at++) if (text.charCodeAt(at) === 92) at++
+  return at
+}
+
+function members(value) {
+  if (value === null || typeof value !== 'object') return 0
+  const inner = Object.values(value)
+  return inner.reduce((sum, one) => sum + members(one), Array.isArray(value) ? 0 : inner.length)
+}
+
+module.exports = { document, isPlain, object }

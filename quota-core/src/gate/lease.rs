@@ -422,6 +422,7 @@ mod tests {
     use crate::policy::Policy;
     use crate::principal::Principal;
     use crate::request::Request;
+    use crate::store::Name;
     use crate::usage::Usage;
 
     fn policy(upstream: &str) -> Policy {
@@ -452,7 +453,7 @@ mod tests {
         lease.cancel().unwrap();
         assert!(!lease.is_open(), "looking has not marked it as sent");
         let lease = gate.admit(&who, &Request::chat("m")).lease().unwrap();
-        gate.finalize(crate::Name::Lease(lease.id()), crate::usage::Outcome::Final(Usage::tokens(1, 1))).unwrap();
+        gate.finalize(Name::Lease(lease.id()), crate::usage::Outcome::Final(Usage::tokens(1, 1))).unwrap();
         assert!(!lease.is_open(), "whoever ended it");
     }
 }

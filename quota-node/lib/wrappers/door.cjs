@@ -3,7 +3,7 @@
 
 const { randomUUID } = require('node:crypto')
 const { Gate, Principal, Request } = require('../index.cjs')
-const { document } = require('../text.cjs')
+const { document, isPlain } = require('../text.cjs')
 const { Call } = require('./call.cjs')
 const { Fault, answerTo } = require('./faults.cjs')
 const { agreed, rewrite } = require('./rewrite.cjs')
@@ -85,8 +85,9 @@ class Visit {
       const parsed = JSON.parse(text)
       const { body: made, stripUsage } = rewrite(route.shape, parsed, agreed(lease, request), request.stream)
       const rewritten = JSON.stringify(made)
-      // What is not changed stands as it was written.
-      const bytes = Buffer.from(rewritten === JSON.stringify(parsed) ? text : rewritten)
+      // What is not changed stands as it was written, if everybody reads it so.
+      const stands = rewritten === JSON.stringify(parsed) && isPlain(text, parsed)
+      const bytes = Buffer.from(stands ? text : rewritten)
       if (!call.sent()) throw new Fault(503, 'lease_lost', "The request's reservation ended before it was sent.")
       return { call, stripUsage, parsed: made, quota: { lease, body: bytes }, headers: () => this.#told(lease) }
     } catch (error) {
@@ -126,8 +127,10 @@ class Visit {
       throw new Fault(400, 'request_invalid', told)
     }
     // No colon in the key: the last one ends the tenant, so that no two tenants' ids are the same.
-    this.id = `${who.tenant}:${key}`
-    return this.id
+    const id = `${who.tenant}:${key}`
+    // A name of a tenant may be of letters that a header can't carry.
+    this.id = id.toWellFormed().replace(/[^ -~]/gu, encodeURIComponent)
+    return id
   }
 
   #runId() {
@@ -163,7 +166,7 @@ class Visit {
  * Takes the pieces of a body up to a bound. `length` is what its header says, if it says so.
  */
 class Body {
-  #pieces = []
+  #bytes = Buffer.alloc(0)
   #found = 0
 
   constructor(most, { length, encoding }) {
@@ -180,9 +183,19 @@ class Body {
   }
 
   add(piece) {
+    const start = this.#found
     this.#found += piece.length
-    if (this.#found <= this.most) this.#pieces.push(piece)
-    else this.#pieces = []
+    if (this.#found > this.most) {
+      this.#bytes = Buffer.alloc(0)
+      return
+    }
+    // Not a list of pieces: they may be of one byte each.
+    if (this.#found > this.#bytes.length) {
+      const grown = Buffer.alloc(Math.min(this.most, Math.max(this.#found, 2 * this.#bytes.length)))
+      this.#bytes.copy(grown, 0, 0, start)
+      this.#bytes = grown
+    }
+    this.#bytes.set(piece, start)
   }
 
   whole() {
@@ -190,7 +203,7 @@ class Body {
     if (found > this.most) {
       throw new Fault(413, 'body_too_large', `The body is too large: ${found} bytes; allowed: ${this.most}.`)
     }
-    return Buffer.concat(this.#pieces)
+    return this.#bytes.subarray(0, this.#found)
   }
 
   static late() {

@@ -124,7 +124,8 @@ function meter(res, { call, stripUsage, headers }) {
   }
 
   res.write = (piece, ...rest) => {
-    if (isPassing) return write.call(res, piece, ...rest)
+    // What is no piece is refused as ever.
+    if (isPassing || !isPiece(piece)) return write.call(res, piece, ...rest)
     const [encoding, done] = typeof rest[0] === 'function' ? [undefined, rest[0]] : rest
     if (passage?.isCut) {
       if (done) process.nextTick(done, new Error('the answer has been ended: a limit has no room for more of it'))
@@ -145,6 +146,7 @@ function meter(res, { call, stripUsage, headers }) {
     if (isPassing) return end.apply(res, rest)
     const done = rest.findLast((one) => typeof one === 'function')
     const [piece, encoding] = rest.filter((one) => one !== done)
+    if (piece != null && !isPiece(piece)) return end.apply(res, rest)
     if (passage?.isCut) return res
     begin(res.statusCode)
     let last = piece == null ? Buffer.alloc(0) : passage.pass(bytes(piece, encoding))
@@ -159,6 +161,8 @@ function meter(res, { call, stripUsage, headers }) {
 }
 
 const text = (value) => (value === undefined ? undefined : String(value))
+
+const isPiece = (value) => typeof value === 'string' || value instanceof Uint8Array
 
 function bytes(piece, encoding) {
   return typeof piece === 'string' ? Buffer.from(piece, typeof encoding === 'string' ? encoding : 'utf8') : piece

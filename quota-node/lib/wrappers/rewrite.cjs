@@ -56,12 +56,25 @@ function bound(body, names, most) {
   if (names.length > 0 && !bounded) body[names[0]] = most
 }
 
+/** Caps every bound, in either spelling; sets one if there is none. */
 function boundGemini(body, { most, disableTools }) {
-  const name = Object.hasOwn(body, 'generation_config') ? 'generation_config' : 'generationConfig'
-  const config = body[name] ?? {}
-  if (!isObject(config)) throw wrong(name, 'an object')
-  const limit = Object.hasOwn(config, 'max_output_tokens') ? 'max_output_tokens' : 'maxOutputTokens'
-  body[name] = { ...config, [limit]: isCount(config[limit]) ? Math.min(config[limit], most) : most }
+  let bounded = false
+  for (const name of ['generationConfig', 'generation_config']) {
+    if (!Object.hasOwn(body, name) || body[name] === null) continue
+    if (!isObject(body[name])) throw wrong(name, 'an object')
+    const config = (body[name] = { ...body[name] })
+    for (const limit of ['maxOutputTokens', 'max_output_tokens']) {
+      if (!Object.hasOwn(config, limit)) continue
+      if (isCount(config[limit])) {
+        config[limit] = Math.min(config[limit], most)
+        bounded = true
+      } else delete config[limit]
+    }
+  }
+  if (!bounded) {
+    const name = isObject(body.generation_config) ? 'generation_config' : 'generationConfig'
+    body[name] = { ...body[name], maxOutputTokens: most }
+  }
   if (disableTools.length > 0 && body.tools != null) body.tools = keptOfGemini(body.tools, disableTools)
 }
 

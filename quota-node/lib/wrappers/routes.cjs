@@ -1,6 +1,8 @@
 'use strict'
 // What endpoints differ in, and which addresses are theirs.
 
+const { posix } = require('node:path')
+
 /**
  * What each kind of endpoint has of its own, by the dialect of its bodies: how its answers report usage, whose clients call
  * it, the members that bound the output of one choice (the first is set where none is stated), and whether a stream has
@@ -89,17 +91,31 @@ function pattern(end) {
 }
 
 /**
- * A path as the most generous of routers reads it: what one of them would overlook is no way around the gate.
+ * A path as the most generous of routers reads it, with and without the parameters of segments, which some leave out: what one
+ * of them, or the upstream that a handler forwards it to, would overlook is no way around the gate.
  */
-function plain(path) {
-  const { pathname } = new URL(path.replace(/^\/+/, '/'), 'http://host')
-  let text = pathname
+function* readings(path) {
+  const url = path.replace(/^[/\\]+/, '/')
+  const { pathname } = URL.canParse(url, 'http://host') ? new URL(url, 'http://host') : { pathname: url }
+  // Twice: a router decodes it, and so does the upstream.
+  const text = tidied(decoded(decoded(pathname)))
+  yield text
+  if (text.includes(';')) yield tidied(text.replace(/;[^/]*/g, ''))
+}
+
+function decoded(text) {
   try {
-    text = decodeURIComponent(pathname)
+    return decodeURIComponent(text)
   } catch {
     // Malformed escapes: no router decodes them either.
+    return text
   }
-  return text.replace(/;.*$/s, '').replace(/\/{2,}/g, '/').replace(/\/+$/, '')
+}
+
+/** Without empty segments, dots, and what is not seen. */
+function tidied(path) {
+  const seen = path.replace(/[\x00-\x20\x7f]/g, '').replaceAll('\\', '/')
+  return posix.normalize(`/${seen}`).replace(/\/$/, '')
 }
 
 /** What is called, and the model that its address names. */
@@ -138,10 +154,11 @@ class Routes {
   }
 
   of(path) {
-    const text = plain(path)
-    for (const { fits, shape, stream } of this.#known) {
-      const found = fits.exec(text)
-      if (found) return new Route(shape, found.groups?.model, stream)
+    for (const text of readings(path)) {
+      for (const { fits, shape, stream } of this.#known) {
+        const found = fits.exec(text)
+        if (found) return new Route(shape, found.groups?.model, stream)
+      }
     }
     return undefined
   }
@@ -150,7 +167,7 @@ class Routes {
 /** Whether a path is one of these, by its end. */
 function among(ends) {
   const known = ends.map(pattern)
-  return (path) => known.some((fits) => fits.test(plain(path)))
+  return (path) => [...readings(path)].every((text) => known.some((fits) => fits.test(text)))
 }
 
 module.exports = { SHAPES, OPENAI, ANTHROPIC, FREE, ROUTES, CALLS, Routes, among }

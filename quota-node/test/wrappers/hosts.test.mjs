@@ -5,6 +5,8 @@ import { once } from 'node:events'
 import { connect as connectHttp2 } from 'node:http2'
 import { createServer } from 'node:http'
 import { afterEach, beforeEach, test } from 'node:test'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { serve } from '@hono/node-server'
 import express from 'express'
 import Fastify from 'fastify'
@@ -156,6 +158,20 @@ test('Express: a handler is told when to wait, and when to go on', async () => {
   assert.equal(used(), paid)
 })
 
+test('Express: what is no piece of an answer is refused as ever', async () => {
+  const app = express()
+  app.use(onExpress.quotaMiddleware({ gate }))
+  app.post(CHAT, (_req, res) => {
+    assert.throws(() => res.write(5), { code: 'ERR_INVALID_ARG_TYPE' })
+    assert.throws(() => res.write(null), { code: 'ERR_STREAM_NULL_VALUES' })
+    assert.throws(() => res.end({}), { code: 'ERR_INVALID_ARG_TYPE' })
+    res.json(ANSWER)
+  })
+  const url = await listening(app.listen(0, '127.0.0.1'))
+  assert.equal((await post(url)).status, 200)
+  assert.equal(used(), paid)
+})
+
 test('Express: what the application does beside it is its own', async () => {
   const app = express()
   app.use((req, res, next) => {
@@ -265,6 +281,35 @@ test('Hono: a stream that announces its length is shorter by what is taken out',
   const url = await listening(serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }))
   const answer = await post(url, { ...BODY, stream: true })
   assert.equal(await answer.text(), 'data: {"choices":[]}\n\ndata: [DONE]\n\n')
+  assert.equal(used(), paid)
+})
+
+test('Hono: a body in many pieces takes the room of its bytes', async () => {
+  setFlagsFromString('--expose-gc')
+  const gc = runInNewContext('gc')
+  const app = new Hono()
+  app.use(onHono.quotaMiddleware({ gate }))
+  app.post(CHAT, (c) => c.json(ANSWER))
+  const text = Buffer.from(JSON.stringify(BODY) + ' '.repeat(100_000))
+  let at = 0
+  let taken
+  const body = new ReadableStream(
+    {
+      pull(controller) {
+        if (at < text.length) return controller.enqueue(text.subarray(at, ++at))
+        gc()
+        taken = process.memoryUsage().heapUsed - before
+        controller.close()
+      },
+    },
+    { highWaterMark: 0 },
+  )
+  gc()
+  const before = process.memoryUsage().heapUsed
+  const answer = await app.request(CHAT, { method: 'POST', headers, body, duplex: 'half' })
+  assert.equal(answer.status, 200)
+  await answer.text()
+  assert.ok(taken < 10 << 20, `${taken} bytes for ${text.length}`)
   assert.equal(used(), paid)
 })
 

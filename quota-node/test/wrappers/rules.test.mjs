@@ -23,6 +23,15 @@ test('the longest end of a path says what it is', () => {
     [served, '/V1/Responses', 'openai_responses'],
     [served, '/v1/%65mbeddings;x=1', 'openai_embeddings'],
     [served, '/v1/x/../messages', 'anthropic_messages'],
+    [served, '/v1/x%2f..%2fmessages', 'anthropic_messages'],
+    [served, '/v1/x/%252e%252e/messages', 'anthropic_messages'],
+    [served, '/v1;a/messages', 'anthropic_messages'],
+    [served, '/v1/messages%0a', 'anthropic_messages'],
+    [served, '/\\v1/messages', 'anthropic_messages'],
+    [served, 'http://host/v1/messages', 'anthropic_messages'],
+    [served, 'http://[', undefined],
+    [served, '/v1beta/models/m;x:generateContent', 'gemini', 'm;x'],
+    [served, '/v1beta/models/x%2F..%2Fm:generateContent', 'gemini', 'm'],
     [served, '/v1beta/models/a.b-c:generateContent', 'gemini', 'a.b-c'],
     [served, '/v1beta/models/a%3Ab:streamGenerateContent', 'gemini', 'a:b'],
     [served, '/chat/completions', undefined],
@@ -86,6 +95,15 @@ test('bounds are capped, set where there is none, and left out where they are an
     [{}, { generationConfig: { maxOutputTokens: 100 } }],
     [{ generationConfig: { maxOutputTokens: 9, x: 1 } }, { generationConfig: { maxOutputTokens: 9, x: 1 } }],
     [{ generation_config: { max_output_tokens: 900 } }, { generation_config: { max_output_tokens: 100 } }],
+    // Whichever of them the upstream reads.
+    [
+      { generation_config: { maxOutputTokens: 5, max_output_tokens: 900 }, generationConfig: { maxOutputTokens: 900 } },
+      { generation_config: { maxOutputTokens: 5, max_output_tokens: 100 }, generationConfig: { maxOutputTokens: 100 } },
+    ],
+    [
+      { generationConfig: null, generation_config: { maxOutputTokens: null } },
+      { generationConfig: null, generation_config: { maxOutputTokens: 100 } },
+    ],
   ]) {
     assert.deepEqual(rewrite(SHAPES.gemini, asked, terms(100), true), { body: want, stripUsage: false })
   }

@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib'
 import Anthropic from '@anthropic-ai/sdk'
 import express from 'express'
 import OpenAI from 'openai'
-import { Principal } from 'quota-node'
+import { Gate, Policy, Principal } from 'quota-node'
 import { ROUTES } from 'quota-node/express'
 import { Asker } from './asker.mjs'
 import { Books, keyOf, learn, newGate, principal, until } from './books.mjs'
@@ -349,6 +349,19 @@ for (const [name, start] of Object.entries(HOSTS)) {
       assert.equal((await (await post(how('echo'))).json()).body.max_completion_tokens, 400)
     })
 
+    check('of members that stand twice one is handed on', async () => {
+      const rest = '"messages":[{"role":"user","content":"x: \\"y\\\\"}]'
+      for (const [text, want] of [
+        [`{"max_completion_tokens":5,"model":"m",${rest}}`, 5],
+        [`{"max_completion_tokens":400,"max_completion_tokens":5,"model":"m",${rest}}`, 5],
+        [`{"max_completion_tokens":7,"model":"dear","m\\u006fdel":"m",${rest}}`, 7],
+        [`{"max_completion_tokens":7,"model":"m","metadata":{"a":1,"a":2},${rest}}`, 7],
+      ]) {
+        const told = await (await post({ body: text, ...how('echo') })).json()
+        assert.deepEqual([told.text, told.body.max_completion_tokens], [JSON.stringify(JSON.parse(text)), want])
+      }
+    })
+
     check('answers tell the limits and their id', async () => {
       const answer = await post({ body: { ...BODY, stream: true } })
       await answer.text()
@@ -360,6 +373,18 @@ for (const [name, start] of Object.entries(HOSTS)) {
       const other = await post({ path: '/v1/messages', body: BODIES['/v1/messages'] })
       await other.text()
       assert.ok(other.headers.has('anthropic-ratelimit-requests-limit') && other.headers.has('request-id'))
+    })
+
+    check('an id is written so that a header carries it', async () => {
+      const tenant = 'tén日'
+      const tenants = { [tenant]: { requests_per_day: 10, models: ['m'] } }
+      gate = new Gate(Policy.fromObject({ models: { m: { max_output: 400 } }, tenants }))
+      books = new Books(gate, tenant)
+      await restart()
+      const answer = await post({ tenant, headers: { 'idempotency-key': 'k-1' } })
+      await answer.text()
+      assert.deepEqual([answer.status, answer.headers.get('x-request-id')], [200, 't%C3%A9n%E6%97%A5:k-1'])
+      assert.equal(gate.explain(`${tenant}:k-1`).at(-1).event, 'settled')
     })
 
     check('a request runs once under its idempotency key', async () => {

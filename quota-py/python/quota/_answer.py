@@ -79,7 +79,8 @@ class Answer:
         return {**message, "headers": [*kept, *ours.items()]}
 
     async def _piece(self, message: _Message, read: Reading) -> None:
-        piece = message.get("body", b"")
+        # Starlette takes views of bytes too.
+        piece = bytes(message.get("body", b""))
         more = message.get("more_body", False)
         if self._left is not None:
             self._left -= len(piece)

@@ -108,14 +108,24 @@ def _bound(body: dict[str, Any], names: tuple[str, ...], most: int) -> None:
 
 
 def _bound_gemini(body: dict[str, Any], agreed: Agreed) -> None:
-    name = "generation_config" if "generation_config" in body else "generationConfig"
-    config = body.get(name) or {}
-    if not isinstance(config, Mapping):
-        raise _wrong(name, "an object")
-    bound = "max_output_tokens" if "max_output_tokens" in config else "maxOutputTokens"
-    asked = _count(config.get(bound))
-    most = agreed.max_output_tokens
-    body[name] = {**config, bound: most if asked is None else min(asked, most)}
+    """Caps every bound, in either spelling; sets one if there is none."""
+    bounded = False
+    for name in ("generationConfig", "generation_config"):
+        if body.get(name) is None:
+            continue
+        if not isinstance(body[name], Mapping):
+            raise _wrong(name, "an object")
+        body[name] = config = dict(body[name])
+        for bound in ("maxOutputTokens", "max_output_tokens"):
+            asked = _count(config.get(bound))
+            if asked is not None:
+                config[bound] = min(asked, agreed.max_output_tokens)
+                bounded = True
+            else:
+                config.pop(bound, None)
+    if not bounded:
+        name = "generation_config" if body.get("generation_config") is not None else "generationConfig"
+        body[name] = {**(body.get(name) or {}), "maxOutputTokens": agreed.max_output_tokens}
     if agreed.disable_tools and body.get("tools") is not None:
         body["tools"] = _kept_of_gemini(body["tools"], agreed.disable_tools)
 

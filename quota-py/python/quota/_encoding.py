@@ -15,6 +15,7 @@ class Decoder:
     """What stands in pieces that were compressed. `None` from `of` for an encoding that can't be read here."""
 
     def __init__(self, wbits: int) -> None:
+        self._wbits = wbits
         self._inflate = zlib.decompressobj(wbits)
 
     @classmethod
@@ -30,3 +31,7 @@ class Decoder:
         while piece:
             yield self._inflate.decompress(piece, _STEP)
             piece = self._inflate.unconsumed_tail
+            if self._inflate.eof:
+                # One stream may follow another.
+                piece = self._inflate.unused_data
+                self._inflate = zlib.decompressobj(self._wbits)

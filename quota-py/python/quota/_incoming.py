@@ -46,7 +46,8 @@ class Incoming:
             raise Fault(408, "body_late", f"The body took over {_BODY_S} s.") from None
 
     async def _whole(self, length: int | None, most: int) -> bytes:
-        pieces: list[bytes] = []
+        # Not a list of pieces: they may be of one byte each.
+        body = bytearray()
         found = 0
         more = length is None or length <= most * _MAX_EXCESS
         while more:
@@ -56,12 +57,12 @@ class Incoming:
             piece = message.get("body", b"")
             found += len(piece)
             if found <= most:
-                pieces.append(piece)
+                body += piece
             more = message.get("more_body", False) and found <= most * _MAX_EXCESS
         found = max(found, length or 0)
         if found > most:
             raise Fault(413, "body_too_large", f"The body is too large: {found} bytes; allowed: {most}.")
-        return b"".join(pieces)
+        return bytes(body)
 
     async def unless_gone(self, waiting: Coroutine[Any, Any, Lease]) -> Lease:
         """Waits for a turn as long as the asker does. Who leaves gives up the place, and a turn that came beside it."""

@@ -106,7 +106,10 @@ class _Whole:
         return None if self._pieces is None else b"".join(self._pieces)
 
     def broke(self, *, left: bool) -> None:
-        if left:
+        if not 200 <= self._status < 300:
+            # The status of an error says enough.
+            self._call.finish(outcome_of(self._status, None, self._call.shape.answer))
+        elif left:
             self._call.dropped()
         else:
             self._call.failed()

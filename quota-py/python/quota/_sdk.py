@@ -9,7 +9,8 @@ answer are read on their way to it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import fnmatchcase
 from functools import cache
@@ -165,7 +166,17 @@ class _Run:
             self.call.lease.pool_refused()
 
 
-_running: ContextVar[_Run] = ContextVar("quota_running")
+_running: ContextVar[_Run | None] = ContextVar("quota_running", default=None)
+
+
+@contextmanager
+def _running_as(run: _Run | None) -> Iterator[None]:
+    """What a call meets at the seams: its own run, or none, and not that of a call in whose hooks it is made."""
+    token = _running.set(run)
+    try:
+        yield
+    finally:
+        _running.reset(token)
 
 
 def _never_connected(error: BaseException | None) -> bool:
@@ -200,7 +211,8 @@ def _sync_class(own: type[Any]) -> type[Any]:
     def request(self: Any, cast_to: Any, options: Any, **rest: Any) -> Any:
         shape = self._quota.shape(options)
         if shape is None:
-            return own.request(self, cast_to, options, **rest)
+            with _running_as(None):
+                return own.request(self, cast_to, options, **rest)
         options = _merged(options if prepare is None else prepare(self, options))
         run = _Run(self, shape, options, rest.get("stream", False))
         try:
@@ -210,31 +222,29 @@ def _sync_class(own: type[Any]) -> type[Any]:
         except Refused as refused:
             raise run.refused(refused) from None
         run.admitted(lease)
-        token = _running.set(run)
-        try:
-            answer = own.request(self, cast_to, run.options, **rest)
-        except BaseException as error:
-            run.failed(error)
-            raise
-        finally:
-            _running.reset(token)
+        with _running_as(run):
+            try:
+                answer = own.request(self, cast_to, run.options, **rest)
+            except BaseException as error:
+                run.failed(error)
+                raise
         run.over()
         return answer
 
     def _prepare_request(self: Any, request: Any) -> None:
         own._prepare_request(self, request)
-        run = _running.get(None)
+        run = _running.get()
         if run is not None:
             run.sending()
 
     def _process_response(self: Any, **told: Any) -> Any:
-        run = _running.get(None)
+        run = _running.get()
         if run is not None:
             run.answered(told["response"])
         return own._process_response(self, **told)
 
     def _sleep_for_retry(self: Any, **told: Any) -> None:
-        run = _running.get(None)
+        run = _running.get()
         if run is not None:
             run.retries(told["response"])
         own._sleep_for_retry(self, **told)
@@ -249,7 +259,8 @@ def _async_class(own: type[Any]) -> type[Any]:
     async def request(self: Any, cast_to: Any, options: Any, **rest: Any) -> Any:
         shape = self._quota.shape(options)
         if shape is None:
-            return await own.request(self, cast_to, options, **rest)
+            with _running_as(None):
+                return await own.request(self, cast_to, options, **rest)
         options = _merged(options if prepare is None else await prepare(self, options))
         run = _Run(self, shape, options, rest.get("stream", False))
         try:
@@ -258,31 +269,29 @@ def _async_class(own: type[Any]) -> type[Any]:
         except Refused as refused:
             raise run.refused(refused) from None
         run.admitted(lease)
-        token = _running.set(run)
-        try:
-            answer = await own.request(self, cast_to, run.options, **rest)
-        except BaseException as error:
-            run.failed(error)
-            raise
-        finally:
-            _running.reset(token)
+        with _running_as(run):
+            try:
+                answer = await own.request(self, cast_to, run.options, **rest)
+            except BaseException as error:
+                run.failed(error)
+                raise
         run.over()
         return answer
 
     async def _prepare_request(self: Any, request: Any) -> None:
         await own._prepare_request(self, request)
-        run = _running.get(None)
+        run = _running.get()
         if run is not None:
             run.sending()
 
     async def _process_response(self: Any, **told: Any) -> Any:
-        run = _running.get(None)
+        run = _running.get()
         if run is not None:
             run.answered(told["response"])
         return await own._process_response(self, **told)
 
     async def _sleep_for_retry(self: Any, **told: Any) -> None:
-        run = _running.get(None)
+        run = _running.get()
         if run is not None:
             run.retries(told["response"])
         await own._sleep_for_retry(self, **told)

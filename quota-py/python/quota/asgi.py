@@ -13,9 +13,11 @@ import inspect
 import json
 import re
 import uuid
+from codecs import BOM_UTF8
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ._answer import Answer
 from ._bodies import SHAPES, Agreed, Shape, rewrite
@@ -49,6 +51,8 @@ ROUTES: Mapping[str, _BodyDialect] = {
 
 _IDEMPOTENCY_KEY = re.compile(r"[A-Za-z0-9\-_.]{1,64}")
 _RUN_ID = re.compile(r"[!-~]{1,128}")
+#: What a header shows as it is.
+_PRINTABLE = "".join(map(chr, range(0x20, 0x7F)))
 
 
 class QuotaMiddleware:
@@ -77,7 +81,7 @@ class QuotaMiddleware:
         self._routes = [(_pattern(path), path, SHAPES[dialect]) for path, dialect in routes.items()]
 
     async def __call__(self, scope: _Scope, receive: _Receive, send: _Send) -> None:
-        route = self._route(scope) if scope["type"] == "http" and scope["method"] == "POST" else None
+        route = self._route(scope) if scope["type"] == "http" and scope["method"].upper() == "POST" else None
         if route is None:
             await self.app(scope, receive, send)
         else:
@@ -85,10 +89,12 @@ class QuotaMiddleware:
 
     def _route(self, scope: _Scope) -> _Route | None:
         path = _path(scope)
-        for pattern, template, shape in self._routes:
-            found = pattern.fullmatch(path)
-            if found is not None:
-                return _Route(shape, template, found.groupdict().get("model"))
+        # With and without the parameters of segments, which some routers leave out.
+        for read in dict.fromkeys((path, _plain(re.sub(";[^/]*", "", path)))):
+            for pattern, template, shape in self._routes:
+                found = pattern.fullmatch(read)
+                if found is not None:
+                    return _Route(shape, template, found.groupdict().get("model"))
         return None
 
     async def identify(self, scope: _Scope) -> Principal:
@@ -103,12 +109,21 @@ class QuotaMiddleware:
 
 def _pattern(path: str) -> re.Pattern[str]:
     before, named, after = path.partition("{model}")
-    return re.compile(re.escape(before) + ("(?P<model>.+)" if named else "") + re.escape(after))
+    return re.compile(re.escape(before) + ("(?P<model>.+)" if named else "") + re.escape(after), re.IGNORECASE | re.DOTALL)
 
 
 def _path(scope: _Scope) -> str:
-    """The path below where the application is mounted, without what routers overlook."""
-    return re.sub("/{2,}", "/", scope["path"][len(_root(scope)) :]).rstrip("/")
+    """The path below where the application is mounted, as the most generous of routers reads it: what one of them, or the
+    upstream that a handler forwards it to, would overlook is no way around the gate."""
+    path, root = _plain(unquote(scope["path"])), _plain(scope.get("root_path", ""))
+    return path[len(root) :] if path.startswith(root + "/") else path
+
+
+def _plain(path: str) -> str:
+    """Without empty segments, dots, and the line breaks that a pattern which ends in `$` overlooks."""
+    path = re.sub(r"[\x00-\x20\x7f]", "", path).replace("\\", "/")
+    path = normpath(re.sub("/{2,}", "/", "/" + path))
+    return "" if path == "/" else path
 
 
 def _root(scope: _Scope) -> str:
@@ -189,7 +204,7 @@ class _Exchange:
             raise Fault(409, "request_in_progress", told, retry=False)
         call = Call(lease, shape)
         try:
-            asked = json.loads(body)
+            asked, is_plain = _read(body)
             made, strip_usage = rewrite(shape, asked, Agreed.of(lease, request), stream=request.stream)
         except RequestError as error:
             call.never_sent()
@@ -202,14 +217,15 @@ class _Exchange:
             call.never_sent()
             raise Fault(503, "lease_lost", "The request's reservation ended before it was sent.")
         # What is not changed stands as it was written.
-        made_body = body if made == asked else json.dumps(made, separators=(",", ":")).encode()
+        made_body = body if is_plain and made == asked else json.dumps(made, separators=(",", ":")).encode()
         return _Admitted(call, made_body, strip_usage)
 
     async def _body(self) -> bytes:
         if self._headers.get("content-encoding", "identity") != "identity":
             raise Fault(415, "body_encoded", "The body is compressed; allowed: identity.")
         length = self._headers.get("content-length", "")
-        return await self._incoming.body(int(length) if length.isdecimal() else None, self._of.max_body)
+        body = await self._incoming.body(int(length) if length.isdecimal() else None, self._of.max_body)
+        return body.removeprefix(BOM_UTF8)
 
     def _request(self, who: Principal, body: bytes) -> Request:
         try:
@@ -227,8 +243,10 @@ class _Exchange:
             told = "idempotency-key: allowed: 1 to 64 of A-Z, a-z, 0-9, `-`, `_`, `.`."
             raise Fault(400, "request_invalid", told)
         # No colon in the key: the last one ends the tenant, so that no two tenants' ids are the same.
-        self._id = f"{who.tenant}:{key}"
-        return self._id
+        request_id = f"{who.tenant}:{key}"
+        # A name of a tenant may be of letters that a header can't carry.
+        self._id = quote(request_id, safe=_PRINTABLE)
+        return request_id
 
     def _run_id(self) -> str | None:
         run = self._headers.get("x-agent-run-id")
@@ -294,6 +312,19 @@ class _Exchange:
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
         await self._send({"type": "http.response.body", "body": text, "more_body": False})
+
+
+def _read(body: bytes) -> tuple[Any, bool]:
+    """What a body says, and whether everybody reads it so: of two members of one name some take the first."""
+    is_plain = True
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal is_plain
+        made = dict(pairs)
+        is_plain &= len(made) == len(pairs)
+        return made
+
+    return json.loads(body, object_pairs_hook=members), is_plain
 
 
 def _malformed(error: RequestError) -> Fault:

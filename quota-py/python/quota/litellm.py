@@ -47,6 +47,14 @@ _SHAPES: Mapping[str, Shape] = {
 _FREE = ("moderation", "amoderation", "list_mcp_tools", "call_mcp_tool")
 #: What the proxy adds to a request's body.
 _NOT_OF_THE_BODY = frozenset({"litellm_metadata", "metadata", "proxy_server_request", "secret_fields"})
+#: What a body is admitted by.
+_ADMITTED_BY = frozenset({
+    *("model", "messages", "prompt", "suffix", "input", "instructions", "system", "tools", "functions", "response_format"),
+    *("max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stream", "stream_options", "thinking"),
+    *("service_tier", "user", "generationConfig", "generation_config", "contents"),
+})
+#: By which a body makes LiteLLM send another one than was admitted.
+_OTHER_BODIES = ("fallbacks", "context_window_fallbacks", "content_policy_fallbacks", "context_window_fallback_dict")
 #: The member of a request's metadata by which its events are found. A client's own is overwritten.
 _KEY = "quota_call"
 #: How long the event of an answer that has been sent may take, in seconds.
@@ -102,6 +110,7 @@ class QuotaHook(CustomLogger):
             if call_type not in self._unmetered:
                 raise HTTPException(400, {"error": f"calls of type {call_type!r} can't be metered"})
             return
+        _refuse_what_is_not_seen(data)
         body = {name: value for name, value in data.items() if _is_of_the_body(name, value)}
         try:
             request = Request.from_body(shape.dialect, body)
@@ -221,6 +230,22 @@ class QuotaHook(CustomLogger):
 
     def _expects_event(self, call: Call) -> None:
         asyncio.get_running_loop().call_later(_LATE_S, call.no_usage)
+
+
+def _refuse_what_is_not_seen(data: Mapping[str, Any]) -> None:
+    """LiteLLM lets a body say what is added to it, left out of it or sent in its place after this hook."""
+    for name in _OTHER_BODIES:
+        if data.get(name):
+            raise HTTPException(400, {"error": f"{name}: what would be sent then was not admitted"})
+    for name, kind in (("extra_body", dict), ("additional_drop_params", list)):
+        told = data.get(name)
+        if told is None:
+            continue
+        if not isinstance(told, kind):
+            raise HTTPException(400, {"error": f"{name}: allowed: a JSON {'object' if kind is dict else 'array'}"})
+        for member in told:
+            if isinstance(member, str) and member in _ADMITTED_BY:
+                raise HTTPException(400, {"error": f"{name}: {member} is what a request is admitted by"})
 
 
 def _metadata(data: dict[str, Any]) -> dict[str, Any]:

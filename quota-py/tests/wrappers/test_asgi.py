@@ -14,7 +14,9 @@ import anthropic
 import httpx
 import openai
 import pytest
-from conftest import ACME, Books, until
+from conftest import ACME, POLICY, Books, until
+from fastapi import FastAPI
+from fastapi.responses import StreamingResponse
 from serving import Asker, Spec24, application, serving
 from upstream import INPUT, OUTPUT, PIECES, Step, Upstream
 from websockets.sync.client import connect
@@ -341,6 +343,35 @@ def test_what_is_not_changed_stands_as_it_was_written(served: Served) -> None:
     assert told["body"]["max_completion_tokens"] == 400
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        '{"max_completion_tokens": 400, "max_completion_tokens": 5, "model": "m", "messages": []}',
+        '{"max_completion_tokens": 5, "model": "dear", "m\\u006fdel": "m", "messages": []}',
+        '{"max_completion_tokens": 5, "model": "m", "messages": [{"role": "user", "content": "long", "content": "x"}]}',
+    ],
+)
+def test_of_members_that_stand_twice_one_is_handed_on(served: Served, twice: str) -> None:
+    answer = httpx.post(served.url + CHAT, content=twice, headers=served.headers(x_how="echo")).json()
+    assert answer["headers"]["content-length"] == str(len(json.dumps(answer["body"], separators=(",", ":"))))
+
+
+def test_a_byte_order_mark_is_no_part_of_a_body(served: Served, books: Books) -> None:
+    content = b"\xef\xbb\xbf" + json.dumps(BODY).encode()
+    assert httpx.post(served.url + CHAT, content=content, headers=served.headers()).status_code == 200
+    assert books.settled(1)
+
+
+def test_an_id_is_written_so_that_a_header_carries_it(upstream: Upstream) -> None:
+    tenants = {"tén日": {"requests_per_day": 10, "models": ["m"]}}
+    gate = quota.Gate(quota.Policy.from_dict({**POLICY, "tenants": tenants}))
+    with serving(application(upstream, gate)) as url:
+        served = Served(gate, url)
+        answer = served.post(tenant="tén日", idempotency_key="k-1")
+        assert (answer.status_code, answer.headers["x-request-id"]) == (200, "t%C3%A9n%E6%97%A5:k-1")
+    assert gate.explain("tén日:k-1")[-1]["event"] == "settled"
+
+
 def test_answers_tell_the_limits_and_their_id(served: Served) -> None:
     answer = served.post(body={**BODY, "stream": True})
     assert answer.headers["x-ratelimit-limit-requests"] == "1000"
@@ -398,6 +429,62 @@ def test_what_routers_overlook_is_metered(upstream: Upstream, gate: quota.Gate, 
         for path in ("/v1/chat/completions/", "//v1//chat/completions"):
             assert served.post(path, x_how="text").status_code == 200
     assert books.used("rpd") == 2
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/./chat/completions",
+        "/v1/x/../chat/completions",
+        "/v1/%2e/chat/completions",
+        "/v1/x/%252e%252e/chat/completions",
+        "/v1/chat/completions/.",
+        "/v1/chat/completions%0a",
+        "/v1/chat/completions;a=b",
+        "/v1;a/chat/completions",
+        "/v1%5cchat/completions",
+        "/V1/Chat/Completions",
+        "/v1beta/models/m;x:generateContent",
+    ],
+)
+def test_what_an_upstream_would_read_as_a_route_is_metered(served: Served, books: Books, upstream: Upstream, path: str) -> None:
+    asker = served.asks(BODIES[GEMINI] if "models" in path else BODY, path=path)
+    told = asker.read_until(b"\r\n\r\n")
+    asker.hang_up()
+    # The names of models are not those of the policy.
+    assert (b" 403 " in told) if "models" in path else (books.used("rpd") == 1)
+
+
+def test_a_route_that_ends_in_a_line_break_is_metered(gate: quota.Gate, books: Books) -> None:
+    app = FastAPI()
+    app.add_middleware(quota.asgi.QuotaMiddleware, gate=gate)
+
+    @app.post(CHAT)
+    def answer() -> dict[str, Any]:
+        return {"usage": {"prompt_tokens": INPUT, "completion_tokens": OUTPUT}}
+
+    with serving(app) as url:
+        # FastAPI's own patterns overlook it.
+        assert Served(gate, url).post(CHAT + "%0a").status_code == 200
+    assert books.settled(1)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_pieces_may_be_views_of_bytes(gate: quota.Gate, books: Books, stream: bool) -> None:
+    told = json.dumps({"choices": [], "usage": {"prompt_tokens": INPUT, "completion_tokens": OUTPUT}})
+    text = f"data: {told}\n\ndata: [DONE]\n\n" if stream else told
+    app = FastAPI()
+    app.add_middleware(quota.asgi.QuotaMiddleware, gate=gate)
+
+    @app.post(CHAT)
+    def answer() -> StreamingResponse:
+        pieces = (memoryview(text.encode())[at : at + 9] for at in range(0, len(text), 9))
+        return StreamingResponse(pieces, media_type="text/event-stream" if stream else "application/json")
+
+    with serving(app) as url:
+        asked = {**BODY, "stream": stream, "stream_options": {"include_usage": True}} if stream else BODY
+        assert Served(gate, url).post(body=asked).text == text
+    assert books.settled(1)
 
 
 def test_a_handler_may_end_the_lease_itself(served: Served, books: Books) -> None:

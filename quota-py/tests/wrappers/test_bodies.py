@@ -47,6 +47,13 @@ def sent(dialect: str, body: dict[str, Any], most: int = 100, *tools: str, strea
             {"generation_config": {"max_output_tokens": 700}},
             {"generation_config": {"max_output_tokens": 100}},
         ),
+        # Whichever of them the upstream reads.
+        (
+            "gemini",
+            {"generation_config": {"maxOutputTokens": 5, "max_output_tokens": 700}, "generationConfig": {"maxOutputTokens": 900}},
+            {"generation_config": {"maxOutputTokens": 5, "max_output_tokens": 100}, "generationConfig": {"maxOutputTokens": 100}},
+        ),
+        ("gemini", {"generationConfig": None, "generation_config": {}}, {"generationConfig": None, "generation_config": {"maxOutputTokens": 100}}),
     ],
 )
 def test_bounds_are_capped_and_never_raised(dialect: str, asked: dict[str, Any], want: dict[str, Any]) -> None:
@@ -89,6 +96,7 @@ def test_streams_end_with_their_usage() -> None:
         ("openai_chat", {"tools": {}}, "tools"),
         ("anthropic_messages", {"thinking": "yes"}, "thinking"),
         ("gemini", {"generationConfig": 3}, "generationConfig"),
+        ("gemini", {"generationConfig": {}, "generation_config": 3}, "generation_config"),
         ("gemini", {"tools": 3}, "tools"),
     ],
 )

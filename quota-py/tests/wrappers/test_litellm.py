@@ -269,6 +269,32 @@ def test_what_can_not_be_metered_is_refused(proxy: Proxy, client: openai.OpenAI,
     assert upstream.bodies == [] and proxy.settled(0)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"extra_body": {"n": 9}},
+        {"extra_body": {"max_tokens": 99_999}},
+        {"extra_body": "n"},
+        {"additional_drop_params": ["max_completion_tokens"]},
+        {"additional_drop_params": "max_completion_tokens"},
+        {"fallbacks": ["dear"]},
+        {"context_window_fallbacks": [{"m": ["dear"]}]},
+    ],
+    ids=str,
+)
+def test_what_would_not_be_sent_as_it_was_admitted_is_refused(proxy: Proxy, upstream: Upstream, more: dict[str, Any]) -> None:
+    headers = {"authorization": f"Bearer {KEY}"}
+    answer = httpx.post(f"{proxy.url}/v1/chat/completions", json=BODY | more, headers=headers, timeout=60)
+    assert answer.status_code == 400, answer.text
+    assert upstream.bodies == [] and proxy.settled(0)
+
+
+def test_what_a_body_adds_besides_passes(client: openai.OpenAI, upstream: Upstream) -> None:
+    more: Any = {"extra_body": {"top_k": 3}, "additional_drop_params": ["seed"]}
+    client.chat.completions.create(**BODY, seed=1, extra_body=more)
+    assert upstream.bodies[0]["top_k"] == 3 and "seed" not in upstream.bodies[0]
+
+
 def test_what_nobody_tells_of_is_left_to_expire(gate: quota.Gate, books: Books, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import quota.litellm

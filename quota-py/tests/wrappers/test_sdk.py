@@ -387,6 +387,22 @@ def test_what_can_not_be_metered_is_an_error(client: openai.OpenAI, upstream: Up
     assert upstream.paths == ["/v1/images/generations"]
 
 
+def test_a_call_in_a_hook_of_another_is_no_part_of_it(upstream: Upstream, gate: quota.Gate, books: Books) -> None:
+    def hook(request: Any) -> None:
+        if "/free/" not in request.url.path:
+            metered.post("/free/chat/completions", cast_to=object, body=BODY)
+
+    http = openai.DefaultHttpxClient(event_hooks={"request": [hook]})
+    own = openai.OpenAI(api_key="k", base_url=f"{upstream.url}/v1", max_retries=0, http_client=http)
+    metered = quota.openai.wrap(own, gate, ACME, unmetered=["/free/*"])
+    upstream.expects(Step(), Step(status=400))
+    with pytest.raises(openai.BadRequestError):
+        metered.chat.completions.create(**BODY)
+    assert upstream.paths == ["/v1/free/chat/completions", "/v1/chat/completions"]
+    assert books.settled(0)
+    own.close()
+
+
 def test_azures_client_is_wrapped_too(upstream: Upstream, gate: quota.Gate) -> None:
     own = openai.AzureOpenAI(api_key="k", azure_endpoint=upstream.url, api_version="1", max_retries=0)
     client = quota.openai.wrap(own, gate, quota.Principal(tenant="soft"))
