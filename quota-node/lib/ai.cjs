@@ -64,7 +64,8 @@ async function admitted({ gate, who, models }, params, model, isStream) {
   }
   const call = new Call(lease, SHAPE)
   try {
-    const target = lease.model === model.modelId ? model : other(models, lease.model)
+    const name = lease.upstreamModel
+    const target = name === model.modelId ? model : other(models, name)
     const made = lesser(params, agreed(lease, request))
     params.abortSignal?.throwIfAborted()
     if (!call.sent()) throw new QuotaError("the request's reservation ended before it was sent", { code: 'lease_lost' })

@@ -17,7 +17,7 @@ function quotaMiddleware(options) {
       if (!admitted) return
       req.body = likewise(body, admitted)
       req.quota = admitted.quota
-      req.url = route.readdressed(req.url, admitted.quota.lease.model)
+      req.url = route.readdressed(req.url, admitted.quota.lease.upstreamModel)
       next()
     }
     enter(door, route, req, res, { given: body }).then(letIn).catch(next)

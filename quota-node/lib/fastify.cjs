@@ -18,7 +18,7 @@ async function quotaPlugin(fastify, options) {
     if (answer) return reply.code(answer.status).headers(answer.headers).send(answer.text)
     if (!admitted) return reply.hijack()
     request.quota = admitted.quota
-    request.raw.url = route.readdressed(request.raw.url, admitted.quota.lease.model)
+    request.raw.url = route.readdressed(request.raw.url, admitted.quota.lease.upstreamModel)
     return Readable.from([admitted.quota.body], { objectMode: false })
   })
 }

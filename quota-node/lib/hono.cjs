@@ -54,7 +54,7 @@ function handedOn(raw, { lease, body }, route) {
   headers.set('content-length', String(body.length))
   headers.set('accept-encoding', 'identity')
   const { method, signal } = raw
-  return new Request(route.readdressed(raw.url, lease.model), { method, headers, body, signal })
+  return new Request(route.readdressed(raw.url, lease.upstreamModel), { method, headers, body, signal })
 }
 
 /** The whole body, if it is not too large and comes in time. */

@@ -8,7 +8,7 @@ const { EndError, InputError } = require('../errors.cjs')
 const { dispose } = require('../lease.cjs')
 const { Outcome } = require('../usage.cjs')
 
-/** How often a lease is told that its request is alive. */
+/** How often leases are told that their requests are alive; more often where one lives shortly, so that it has two to miss. */
 const HEARTBEAT_MS = 1000
 
 /** Endings that came too late: the first one stands. */
@@ -95,10 +95,15 @@ class Call {
 const hearts = {
   refs: new Map(),
   timer: undefined,
+  everyMs: Infinity,
 
   add(call) {
     this.refs.set(call.lease.id, new WeakRef(call))
-    this.timer ??= setInterval(() => this.beat(), HEARTBEAT_MS).unref()
+    const everyMs = Math.min(HEARTBEAT_MS, call.lease.ttlMs / 3)
+    if (everyMs >= this.everyMs) return
+    clearInterval(this.timer)
+    this.everyMs = everyMs
+    this.timer = setInterval(() => this.beat(), everyMs).unref()
   },
 
   delete(call) {
@@ -114,6 +119,7 @@ const hearts = {
     if (this.refs.size > 0) return
     clearInterval(this.timer)
     this.timer = undefined
+    this.everyMs = Infinity
   },
 }
 

@@ -154,7 +154,10 @@ class Visit {
     const who = this.#shown
     if (!who) return {}
     const { gate } = this.#door
-    return { ...gate.headers(who, this.route.shape.manner), ...gate.headers(who, 'ietf') }
+    const { manner } = this.route.shape
+    const standard = gate.headers(who, 'ietf')
+    // Google's clients know no headers of their own for limits.
+    return manner === 'gemini' ? standard : { ...gate.headers(who, manner), ...standard }
   }
 
   get #idHeader() {

@@ -12,6 +12,16 @@ const ANTHROPIC = {
   429: 'rate_limit_error',
 }
 
+const GEMINI = {
+  401: 'UNAUTHENTICATED',
+  403: 'PERMISSION_DENIED',
+  404: 'NOT_FOUND',
+  408: 'DEADLINE_EXCEEDED',
+  409: 'ABORTED',
+  429: 'RESOURCE_EXHAUSTED',
+  503: 'UNAVAILABLE',
+}
+
 /** A request that is answered without the gate's word. */
 class Fault extends Error {
   constructor(status, code, message, { param = null, retry } = {}) {
@@ -30,6 +40,11 @@ class Fault extends Error {
     if (manner === 'anthropic') {
       const error = { type: ANTHROPIC[status] ?? other('api_error'), message, details: { error_code: code } }
       return { status, headers, body: { type: 'error', error } }
+    }
+    if (manner === 'gemini') {
+      const kind = GEMINI[status] ?? (status >= 500 ? 'INTERNAL' : 'INVALID_ARGUMENT')
+      const info = { '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: code.toUpperCase(), domain: 'quota' }
+      return { status, headers, body: { error: { code: status, message, status: kind, details: [info] } } }
     }
     return { status, headers, body: { error: { message, type: OPENAI[status] ?? other('server_error'), param, code } } }
   }

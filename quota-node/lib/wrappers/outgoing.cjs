@@ -75,7 +75,7 @@ function throughGate(fetch, terms) {
     headers.delete('content-length')
     const kept = asked ? { redirect: asked.redirect, signal } : {}
     const made = { ...kept, ...init, method, headers, body: sent.body }
-    const url = route.readdressed(asked?.url ?? String(input), call.lease.model)
+    const url = route.readdressed(asked?.url ?? String(input), call.lease.upstreamModel)
     const response = await answered(call, signal, () => fetch(url, made))
     // `fetch` has undone what an upstream compressed.
     const told = metered(response, call, { stripUsage: sent.stripUsage, encoding: 'identity', signal })

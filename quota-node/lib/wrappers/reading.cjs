@@ -32,6 +32,9 @@ function decoded(bytes, encoding) {
 
 /** Events, metered one by one. */
 class Events {
+  // Whether its last event has come, by which it was settled. What follows means nothing.
+  #isDone = false
+
   constructor(call, stream) {
     this.call = call
     this.stream = stream
@@ -39,14 +42,19 @@ class Events {
 
   /** The bytes that go on. Throws `Refused` where the answer has to end. */
   feed(piece) {
+    if (this.#isDone) return piece
     const passed = this.stream.feed(piece)
+    if (this.stream.isDone) {
+      this.#isDone = true
+      return joined(passed, this.call.endStream(this.stream))
+    }
     this.stream.keep()
     return passed
   }
 
   /** It came to its end, the lease is to end: the bytes that go on last. */
   over() {
-    return this.call.endStream(this.stream)
+    return this.#isDone ? NOTHING : this.call.endStream(this.stream)
   }
 
   /** It did not: since the asker has left, or since the upstream has failed. */

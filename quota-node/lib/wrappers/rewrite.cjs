@@ -10,10 +10,10 @@ const BOUNDS = ['max_completion_tokens', 'max_output_tokens', 'max_tokens']
 /** The least that thinking may be given in Anthropic's manner. */
 const MIN_THINKING = 1024
 
-/** What a request was admitted as: the model, the most output of one choice, and the tools to leave out. */
+/** What a request was admitted as: the model by the upstream's name, the most output of one choice, and the tools to leave out. */
 function agreed(lease, request) {
   return {
-    model: lease.model,
+    model: lease.upstreamModel,
     most: Math.max(1, Math.floor(lease.maxOutputTokens / Math.max(1, request.choices))),
     disableTools: lease.degradation?.disableTools ?? [],
   }

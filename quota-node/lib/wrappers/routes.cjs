@@ -44,7 +44,7 @@ const SHAPES = Object.freeze({
     bounds: ['max_tokens'],
     usageOnRequest: false,
   },
-  gemini: { dialect: 'gemini', answer: 'gemini', manner: 'openai', bounds: [], usageOnRequest: false },
+  gemini: { dialect: 'gemini', answer: 'gemini', manner: 'gemini', bounds: [], usageOnRequest: false },
 })
 
 const GEMINI = Object.freeze({

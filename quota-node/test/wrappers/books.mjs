@@ -12,6 +12,8 @@ const POLICY = {
   models: {
     m: { price: { input: 1, output: 2 }, max_output: 400, pool: 'h200' },
     dear: { price: { input: 10, output: 20 }, max_output: 400 },
+    // The upstream is told `m`.
+    alias: { upstream: 'm', max_output: 400 },
   },
   queues: { chat: { max_wait_ms: 20_000 }, hasty: { max_wait_ms: 50 } },
   tenants: {
@@ -20,7 +22,7 @@ const POLICY = {
       input_tokens_per_day: 1_000_000,
       output_tokens_per_day: 1_000_000,
       max_inflight: 100,
-      models: ['m'],
+      models: ['m', 'alias'],
     },
     // One request a minute.
     slow: { requests_per_minute: { hard: 1 }, models: ['m'] },

@@ -153,6 +153,48 @@ check('the body is sent as it was agreed', async () => {
   assert.deepEqual(books.unresolved, [])
 })
 
+check('the upstream is sent its own name of the model', async () => {
+  await (await post(gated(), undefined, { ...BODY, model: 'alias' })).text()
+  await (await post(gated(), '/v1beta/models/alias:generateContent', GEMINI)).text()
+  assert.equal(upstream.calls[0].body.model, 'm')
+  assert.equal(upstream.calls[1].path, '/v1beta/models/m:generateContent')
+  books.settled(2)
+})
+
+check('Gemini’s routes are answered in Google’s manner', async () => {
+  const [fetch, path] = [gated('slow'), '/v1beta/models/m:generateContent']
+  await (await post(fetch, path, GEMINI)).text()
+  const refused = await post(fetch, path, GEMINI)
+  const { error } = await refused.json()
+  assert.deepEqual([refused.status, error.code, error.status], [429, 429, 'RESOURCE_EXHAUSTED'])
+  assert.equal(error.details[0].reason, 'REQUEST_RATE_EXCEEDED')
+  const malformed = await post(fetch, path, { contents: 3 })
+  const told = (await malformed.json()).error
+  assert.deepEqual([malformed.status, told.code, told.status], [400, 400, 'INVALID_ARGUMENT'])
+})
+
+check('a stream is settled by its last event, though the upstream goes on', async () => {
+  const usage = { prompt_tokens: INPUT, completion_tokens: OUTPUT, total_tokens: INPUT + OUTPUT }
+  const events = [{ choices: [{ index: 0, delta: { content: 'word' } }] }, { choices: [], usage }]
+  const text = [...events.map((event) => JSON.stringify(event)), '[DONE]'].map((data) => `data: ${data}\n\n`).join('')
+  let pieces
+  const start = (controller) => (pieces = controller)
+  const answer = new Response(new ReadableStream({ start }), { headers: { 'content-type': 'text/event-stream' } })
+  const fetch = quotaFetch(async () => answer, { gate, who: principal() })
+  const reader = (await post(fetch, undefined, { ...BODY, stream: true })).body.getReader()
+  const decoder = new TextDecoder()
+  let told = ''
+  pieces.enqueue(Buffer.from(text))
+  while (!told.includes('[DONE]')) told += decoder.decode((await reader.read()).value)
+  assert.ok(!told.includes('prompt_tokens'))
+  books.settled(1)
+  pieces.enqueue(Buffer.from(': more\n\n'))
+  pieces.close()
+  assert.equal(decoder.decode((await reader.read()).value), ': more\n\n')
+  assert.ok((await reader.read()).done)
+  books.settled(1)
+})
+
 check('a signal ends the wait, and nothing is held', async () => {
   books = new Books(gate, 'queue')
   const fetch = gated('queue')

@@ -4,11 +4,14 @@ import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { test } from 'node:test'
+import { Gate, Policy, Principal, Request } from 'quota-node'
+import { ManualClock } from 'quota-node/testing'
 
 const require = createRequire(import.meta.url)
 const inside = (name) => require(join(dirname(require.resolve('quota-node/package.json')), 'lib/wrappers', name))
 const { CALLS, FREE, ROUTES, Routes, SHAPES, among } = inside('routes.cjs')
 const { rewrite } = inside('rewrite.cjs')
+const { Call } = inside('call.cjs')
 
 const CHAT = SHAPES.openai_chat
 const MESSAGES = SHAPES.anthropic_messages
@@ -175,4 +178,19 @@ test('what can’t be rewritten is told, by its field', () => {
 test('what a body says of its prototype stays a member', () => {
   const { body } = rewrite(CHAT, JSON.parse('{"__proto__": {"max_tokens": 1}, "model": "x"}'), terms(5), false)
   assert.equal(JSON.stringify(body), '{"__proto__":{"max_tokens":1},"model":"m","max_completion_tokens":5}')
+})
+
+test('a lease that lives shortly is told of in time', (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] })
+  const clock = new ManualClock()
+  const policy = Policy.fromObject({ settings: { lease_ttl_ms: 1000 }, models: { m: {} }, tenants: { acme: { models: ['m'] } } })
+  const gate = new Gate(policy, { clock })
+  const call = new Call(gate.admit(new Principal({ tenant: 'acme' }), new Request({ model: 'm' })).lease, CHAT)
+  for (let turn = 0; turn < 5; turn++) {
+    clock.advance(700)
+    t.mock.timers.tick(334)
+    gate.sweep()
+    assert.ok(call.lease.isOpen, `turn ${turn}`)
+  }
+  call.neverSent()
 })
