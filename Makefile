@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check bench-python ci
+.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check bench-python bench-node ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -48,6 +48,11 @@ loom:
 # Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
 check:
 	@bash .ci/check
+
+# The same in Node.
+bench-node:
+	@cd quota-node && npm ci --ignore-scripts --no-audit --no-fund --silent && npm run --silent build
+	@cd quota-node/benches && npm ci --ignore-scripts --no-audit --no-fund --silent && node cost.mjs
 
 # What must hold before a change lands.
 ci:

@@ -18,6 +18,8 @@ mod tokens;
 mod upstream;
 mod usage;
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::Value;
@@ -49,7 +51,7 @@ fn corpus() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let mut files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
-    let (mut ran, mut failures) = (0, Vec::new());
+    let (mut ran, mut failures, mut kinds) = (0, Vec::new(), BTreeMap::<String, usize>::new());
     for file in files.iter().filter(|file| file.extension().is_some_and(|e| e == "json")) {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(file).unwrap();
@@ -60,6 +62,7 @@ fn corpus() {
         for case in document["cases"].as_array().unwrap_or_else(|| panic!("{name}: no cases")) {
             let id = case["id"].as_str().unwrap_or_else(|| panic!("{name}: a case without id"));
             ran += 1;
+            *kinds.entry(kind.to_owned()).or_default() += 1;
             if let Err(what) = run(case) {
                 failures.push(format!("{name} {id}: {what}"));
             }
@@ -67,4 +70,7 @@ fn corpus() {
     }
     assert!(failures.is_empty(), "{} of {ran} failed:\n{}", failures.len(), failures.join("\n"));
     assert_eq!(ran, COUNT, "COUNT is out of date");
+    // The other languages print the same line. Past the test harness, which keeps what a passing test prints.
+    let counts: Vec<String> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+    writeln!(std::io::stderr(), "corpus in Rust: {}; {ran} cases", counts.join(", ")).expect("standard error is there");
 }
