@@ -32,6 +32,11 @@ fairness:
 bench-python:
 	@bash .ci/bench-python
 
+# The same in Node.
+bench-node:
+	@cd quota-node && npm ci --ignore-scripts --no-audit --no-fund --silent && npm run --silent build
+	@cd quota-node/benches && npm ci --ignore-scripts --no-audit --no-fund --silent && node cost.mjs
+
 # Thousands of gates in virtual time, under load and faults, beside books of their own; some minutes.
 SEEDS ?= 5000
 simulate:
@@ -48,11 +53,6 @@ loom:
 # Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
 check:
 	@bash .ci/check
-
-# The same in Node.
-bench-node:
-	@cd quota-node && npm ci --ignore-scripts --no-audit --no-fund --silent && npm run --silent build
-	@cd quota-node/benches && npm ci --ignore-scripts --no-audit --no-fund --silent && node cost.mjs
 
 # What must hold before a change lands.
 ci:
