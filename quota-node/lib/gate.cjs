@@ -13,6 +13,7 @@ const OWN_POOLS = [native.FixedPool, native.ReportedPool, native.SimulatedPool]
 
 class Gate extends native.Gate {
   constructor(policy, { clock, pools, journal, estimator, maxRows, maxOpenLeases } = {}) {
+    if (!(policy instanceof native.Policy)) throw new TypeError('Gate: a Policy is wanted')
     const parts = new native._Parts(policy)
     if (maxRows !== undefined || maxOpenLeases !== undefined) parts.bounds(maxRows, maxOpenLeases)
     if (clock) parts.clock(clock)
