@@ -2,10 +2,12 @@
 //!
 //! Floor 2. Invariant: a lease leaves the held state once, and every repeat of an ending finds what the first one did.
 
+pub(crate) mod figures;
 mod receipt;
 mod record;
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use crate::principal::Principal;
 use crate::sync::{AtomicU32, AtomicU64, OnceBox, Ordering};
 use crate::tally::Tally;
 use crate::time::Now;
-use crate::units::Pico;
+use crate::units::{Meter, Pico};
 
 /// Names one lease among all that a store has ever given out.
 ///
@@ -123,6 +125,8 @@ pub struct Terms {
     pub output_expected: u64,
     /// The worst case in money; what is charged while the usage is unknown.
     pub worst_cost: Pico,
+    /// The money that was held on limits that hold the learned percentile.
+    pub expected_cost: Pico,
     /// The largest output of one choice that the request stated as it came.
     pub max_output_tokens: Option<u64>,
     /// How it came, where it runs in a lesser form; what a repeat under its id is compared with.
@@ -174,6 +178,31 @@ impl Terms {
         match &self.lesser {
             Some(lesser) => (&lesser.model, lesser.worst_cost),
             None => (&self.deal.model, self.worst_cost),
+        }
+    }
+
+    /// What is held on a limit that counts this meter and holds the worst case.
+    #[inline]
+    pub fn worst(&self, meter: Meter) -> u64 {
+        self.held(meter, self.output_ceiling, self.worst_cost)
+    }
+
+    /// What is held on a limit that counts this meter and holds the learned length of the output.
+    #[inline]
+    pub fn likely(&self, meter: Meter) -> u64 {
+        self.held(meter, self.output_expected, self.expected_cost)
+    }
+
+    #[inline]
+    fn held(&self, meter: Meter, output: u64, cost: Pico) -> u64 {
+        match meter {
+            Meter::Requests | Meter::InFlight | Meter::Steps | Meter::RunTime => 1,
+            Meter::Input => self.input.reserve,
+            Meter::Output => output,
+            Meter::Total => self.input.reserve.saturating_add(output),
+            Meter::Money => cost.to_usd().units(),
+            Meter::Streams => self.stream as u64,
+            Meter::ToolCalls => self.tool_calls,
         }
     }
 
@@ -230,6 +259,55 @@ pub struct Claim {
     pub(crate) noted: Noted,
     /// The first step out of the state in which it was opened; empty until then. Set once, by whoever steps first.
     first: OnceBox<First>,
+}
+
+/// The terms of a request on its way to a lease, in the memory that the lease will have: what is agreed is written down
+/// once and moved nowhere.
+#[derive(Debug)]
+pub struct Draft(Arc<Claim>);
+
+impl Draft {
+    /// A draft of these terms.
+    pub fn new(terms: Terms) -> Draft {
+        let (nowhere, never) = (LeaseId { slot: 0, generation: 0, tag: 0 }, Now::at(0));
+        Draft(Arc::new(Claim::new(nowhere, terms, never, Holds::new())))
+    }
+
+    /// The lease that comes of it.
+    pub fn open(mut self, id: LeaseId, at: Now, holds: Holds) -> Arc<Claim> {
+        let claim = self.claim();
+        (claim.id, claim.at, claim.holds) = (id, at, holds);
+        claim.deadline = AtomicU64::new(at.mono.saturating_add(claim.terms.deal.ttl));
+        self.0
+    }
+
+    fn claim(&mut self) -> &mut Claim {
+        match Arc::get_mut(&mut self.0) {
+            Some(claim) => claim,
+            // It is handed out by `open` alone, which takes the draft.
+            None => unreachable!("a draft is nobody else's"),
+        }
+    }
+}
+
+impl Clone for Draft {
+    fn clone(&self) -> Draft {
+        Draft::new(self.0.terms.clone())
+    }
+}
+
+impl Deref for Draft {
+    type Target = Terms;
+
+    fn deref(&self) -> &Terms {
+        &self.0.terms
+    }
+}
+
+impl DerefMut for Draft {
+    fn deref_mut(&mut self) -> &mut Terms {
+        &mut self.claim().terms
+    }
 }
 
 /// Whether something has been written into the journal: of all who see it, exactly one is told to write it.

@@ -90,6 +90,18 @@ impl<T> ArcCell<T> {
 #[cfg(not(quota_loom))]
 pub(crate) struct TryCell<T>(parking_lot::RwLock<Option<Arc<T>>>);
 
+/// The right to replace what is in a [`TryCell`], until it is dropped.
+#[cfg(not(quota_loom))]
+pub(crate) struct Room<'a, T>(parking_lot::RwLockWriteGuard<'a, Option<Arc<T>>>);
+
+#[cfg(not(quota_loom))]
+impl<T> Room<'_, T> {
+    /// Puts `new` in place and gives what was there.
+    pub(crate) fn replace(mut self, new: Arc<T>) -> Option<Arc<T>> {
+        self.0.replace(new)
+    }
+}
+
 #[cfg(not(quota_loom))]
 impl<T> TryCell<T> {
     pub(crate) fn empty() -> Self {
@@ -101,9 +113,9 @@ impl<T> TryCell<T> {
         self.0.try_read()?.clone()
     }
 
-    /// Puts `new` in place and gives what was there; `None`, and nothing is done, if somebody is looking.
-    pub(crate) fn try_swap(&self, new: Arc<T>) -> Option<Option<Arc<T>>> {
-        Some(self.0.try_write()?.replace(new))
+    /// The right to replace what is there; `None` if somebody is looking.
+    pub(crate) fn try_room(&self) -> Option<Room<'_, T>> {
+        self.0.try_write().map(Room)
     }
 }
 
@@ -124,23 +136,38 @@ impl<T> TryCell<T> {
     }
 
     pub(crate) fn try_load(&self) -> Option<Arc<T>> {
-        // ORDERING: acquire pairs with the release in `try_swap`: what was put there comes with all before it.
+        // ORDERING: acquire pairs with the release in `Room`: what was put there comes with all before it.
         let there = match self.users.fetch_add(1, Ordering::Acquire) < Self::REPLACING {
             true => self.there.lock().unwrap().clone(),
             false => None,
         };
-        // ORDERING: release pairs with the acquire in `try_swap`: the look is over.
+        // ORDERING: release pairs with the acquire in `try_room`: the look is over.
         self.users.fetch_sub(1, Ordering::Release);
         there
     }
 
-    pub(crate) fn try_swap(&self, new: Arc<T>) -> Option<Option<Arc<T>>> {
+    pub(crate) fn try_room(&self) -> Option<Room<'_, T>> {
         // ORDERING: acquire, see `try_load`; relaxed on failure, which nothing follows from.
         self.users.compare_exchange(0, Self::REPLACING, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        let before = self.there.lock().unwrap().replace(new);
+        Some(Room(self))
+    }
+}
+
+#[cfg(quota_loom)]
+pub(crate) struct Room<'a, T>(&'a TryCell<T>);
+
+#[cfg(quota_loom)]
+impl<T> Room<'_, T> {
+    pub(crate) fn replace(self, new: Arc<T>) -> Option<Arc<T>> {
+        self.0.there.lock().unwrap().replace(new)
+    }
+}
+
+#[cfg(quota_loom)]
+impl<T> Drop for Room<'_, T> {
+    fn drop(&mut self) {
         // ORDERING: release, see `try_load`.
-        self.users.fetch_sub(Self::REPLACING, Ordering::Release);
-        Some(before)
+        self.0.users.fetch_sub(TryCell::<T>::REPLACING, Ordering::Release);
     }
 }
 

@@ -108,10 +108,10 @@ fn a_hold_is_corrected_to_what_was_used_and_nothing_else_comes_back() {
     all([1, 200, 2, usd("0.0002")]);
     lease.sent();
     let receipt = lease.settle(Usage::tokens(90, 30)).unwrap();
-    assert_eq!([Meter::Steps, Meter::ToolCalls, Meter::RunTime].map(|meter| receipt.charged.get(meter)), [1, 2, 0]);
+    assert_eq!([Meter::Steps, Meter::ToolCalls, Meter::RunTime].map(|meter| receipt.charged().get(meter)), [1, 2, 0]);
     all([1, 120, 2, usd("0.00012")]);
     // Again: nothing moves.
-    assert!(lease.settle(Usage::tokens(90, 30)).unwrap().repeat);
+    assert!(lease.settle(Usage::tokens(90, 30)).unwrap().is_repeat());
     all([1, 120, 2, usd("0.00012")]);
     // Cancelled before it left: everything comes back, the step and the calls too.
     bench.admit(&request).unwrap().cancel().unwrap();

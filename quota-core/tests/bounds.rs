@@ -200,7 +200,7 @@ tenants:
     scene.serves(&who("other"));
     let others: Vec<_> = (0..20).map(|nth| scene.admit(&user("other", nth), &ask())).collect();
     for lease in open.into_iter().chain(others) {
-        assert!(!lease.settle(Usage::tokens(1, 1)).unwrap().repeat);
+        assert!(!lease.settle(Usage::tokens(1, 1)).unwrap().is_repeat());
     }
     scene.pass(2);
     scene.serves(&user("hog", 99));
@@ -222,7 +222,7 @@ fn open_leases() {
     assert_eq!((scene.open(), scene.gate.balances(&who("hog"), true)[0].used), (256, used));
     leases.pop().unwrap().cancel().unwrap();
     scene.serves(&who("other"));
-    assert!(leases.iter().all(|lease| !lease.settle(Usage::tokens(1, 1)).unwrap().repeat));
+    assert!(leases.iter().all(|lease| !lease.settle(Usage::tokens(1, 1)).unwrap().is_repeat()));
     scene.serves(&who("hog"));
     assert_eq!(scene.open(), 0);
 }
@@ -248,7 +248,7 @@ fn remembered_ids() {
     let late = scene.gate.finalize(Name::Request("r0".into()), Outcome::Final(Usage::tokens(1, 1)));
     assert!(matches!(late, Err(EndError::Unknown(_))), "{late:?}");
     assert!(!scene.admit(&acme, &ask().id("r0")).is_repeat(), "a forgotten id is a new one");
-    assert!(!kept.settle(Usage::tokens(1, 1)).unwrap().repeat);
+    assert!(!kept.settle(Usage::tokens(1, 1)).unwrap().is_repeat());
 }
 
 #[test]
@@ -274,13 +274,13 @@ tenants: {hog: {rpd: 1000000, models: {m: {}}}, other: {models: {m: {}}}}";
     let record = scene.gate.store().find(Name::Lease(others), |record| record).unwrap();
     assert!(matches!(record.state(), State::Unresolved(_)), "another tenant has its own part");
     // One that is resolved makes room for one more.
-    assert!(scene.gate.finalize(Name::Lease(id), Outcome::Final(Usage::tokens(1, 1))).unwrap().late);
+    assert!(scene.gate.finalize(Name::Lease(id), Outcome::Final(Usage::tokens(1, 1))).unwrap().is_late());
     drop(scene.admit(&who("hog"), &ask()));
     assert_eq!(scene.gate.unresolved(1000).len(), 33);
     // To say once more of one that its usage is unknown changes nothing, at the bound as anywhere.
-    assert!(scene.gate.finalize(Name::Lease(others), Outcome::Final(Usage::tokens(1, 1))).unwrap().late);
+    assert!(scene.gate.finalize(Name::Lease(others), Outcome::Final(Usage::tokens(1, 1))).unwrap().is_late());
     let last = scene.gate.unresolved(1)[0].claim.id;
-    assert!(scene.gate.finalize(Name::Lease(last), Outcome::FailedWithoutUsage).unwrap().repeat);
+    assert!(scene.gate.finalize(Name::Lease(last), Outcome::FailedWithoutUsage).unwrap().is_repeat());
     assert_eq!(scene.gate.unresolved(1000).len(), 32);
     scene.pass(61);
     assert_eq!(scene.open(), 0);
@@ -427,7 +427,7 @@ tenants: {acme: {tpm: 1000, rpd: 1000, daily_budget_usd: 1, models: {m: {}}}, op
     }
     let lease = scene.admit(&who("open"), &Request { model: "free".into(), ..ask() });
     let receipt = lease.settle(Usage::tokens(u64::MAX, u64::MAX)).unwrap();
-    assert_eq!(receipt.charged.get(quota_core::Meter::Total), (1 << 52) - 1, "amounts are cut, they do not wrap");
+    assert_eq!(receipt.charged().get(quota_core::Meter::Total), (1 << 52) - 1, "amounts are cut, they do not wrap");
     assert!(scene.gate.balances(&who("open"), true)[0].used >= (1 << 50) - 1);
     scene.serves(&who("acme"));
 }

@@ -88,10 +88,10 @@ fn lost_endings_are_repeated<S: TestStore>() {
         let error = scene.settle(&lease, 100, 50).unwrap_err();
         assert_eq!((&error, error.is_retryable()), (&EndError::StoreUnavailable, true));
         let receipt = scene.settle(&lease, 100, 50).unwrap();
-        assert_eq!((receipt.repeat, receipt.charged.get(Meter::Total)), (fault == Fault::After, 150));
+        assert_eq!((receipt.is_repeat(), receipt.charged().get(Meter::Total)), (fault == Fault::After, 150));
         let again = scene.settle(&lease, 100, 50).unwrap();
-        assert!(again.repeat);
-        assert_eq!((again.charged, again.cost, again.held), (receipt.charged, receipt.cost, receipt.held));
+        assert!(again.is_repeat());
+        assert_eq!((again.charged(), again.cost(), again.held()), (receipt.charged(), receipt.cost(), receipt.held()));
         drop(lease);
         assert_eq!(used(&scene), (150, 0));
         assert_eq!(scene.story("r"), ["admitted", "settled"], "{fault:?}");
@@ -113,7 +113,7 @@ fn a_lost_ending_that_is_forgotten_is_written<S: TestStore>() {
     assert!(scene.find(lease.id()).is_none(), "it is forgotten");
     assert_eq!((used(&scene), scene.story("r")), ((150, 0), vec!["admitted", "settled"]));
     // Once: whoever still has the lease at hand is told of the first ending.
-    assert!(scene.settle(&lease, 100, 50).unwrap().repeat);
+    assert!(scene.settle(&lease, 100, 50).unwrap().is_repeat());
     assert_eq!(scene.story("r"), ["admitted", "settled"]);
 }
 
@@ -127,7 +127,7 @@ fn a_lease_whose_ending_was_lost_is_ended_by_its_drop<S: TestStore>() {
         assert_eq!(used(&scene), (tokens, 0), "{fault:?}");
         let outcome = Outcome::Final(Usage::tokens(100, 50));
         let receipt = Failing::<S>::wait(scene.gate.finalize(Name::Request("r".into()), outcome)).unwrap();
-        assert_eq!((receipt.late, receipt.repeat), (fault == Fault::Before, fault == Fault::After));
+        assert_eq!((receipt.is_late(), receipt.is_repeat()), (fault == Fault::Before, fault == Fault::After));
         assert_eq!(used(&scene), (150, 0));
     }
 }
@@ -192,7 +192,7 @@ fn any_schedule_comes_to_the_same<S: TestStore>() {
         assert!(!lease.is_repeat());
         assert!((0..6).any(|_| scene.sent(&lease)));
         let receipt = (0..6).find_map(|_| scene.settle(&lease, 100, 50).ok()).expect("an answer");
-        assert_eq!(receipt.charged.get(Meter::Total), 150);
+        assert_eq!(receipt.charged().get(Meter::Total), 150);
         drop(lease);
         let lease = (0..6).find_map(|_| match scene.admit(&request("s")) {
             Decision::Reject(refusal) if refusal.reason == Reason::StoreUnavailable => None,

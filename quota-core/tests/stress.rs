@@ -58,7 +58,7 @@ impl Stage {
     fn end(&self, lease: Lease, dice: &mut Dice) -> usize {
         let (input, output) = (dice.below(lease.input_tokens() + 1), dice.below(lease.max_output_tokens() + 1));
         let usage = Usage::tokens(input, output);
-        let fresh = |receipt: Result<Receipt, _>| receipt.is_ok_and(|receipt: Receipt| !receipt.repeat) as usize;
+        let fresh = |receipt: Result<Receipt, _>| receipt.is_ok_and(|receipt: Receipt| !receipt.is_repeat()) as usize;
         let late = |id| fresh(self.gate.finalize(Name::Lease(id), Outcome::Final(usage.clone())));
         match dice.below(8) {
             0 | 1 => fresh(lease.cancel()),
@@ -179,7 +179,7 @@ impl Stage {
         let mut sums = HashMap::new();
         for record in last.values() {
             let charged = match record.state() {
-                State::Settled(settled) => settled.amounts,
+                State::Settled(_) => record.charged(),
                 _ => Default::default(),
             };
             for bound in record.claim.terms.deal.lineup.limits() {
@@ -351,11 +351,11 @@ tenants: {acme: {tpd: {hard: 100000000, hold: worst_case}, max_inflight: 64, mod
                             owners[id].fetch_add(!lease.is_repeat() as usize, Ordering::Relaxed);
                             // Repeats may settle too; the same figures are the same ending.
                             let receipt = lease.settle(Usage::tokens(5, 2)).unwrap();
-                            endings[id].fetch_add(!receipt.repeat as usize, Ordering::Relaxed);
+                            endings[id].fetch_add(!receipt.is_repeat() as usize, Ordering::Relaxed);
                         }
                         Decision::Reject(refusal) => {
                             assert_eq!(refusal.reason, Reason::RequestAlreadyEnded);
-                            assert_eq!(refusal.receipt.unwrap().charged.get(Meter::Total), 7);
+                            assert_eq!(refusal.receipt.unwrap().charged().get(Meter::Total), 7);
                         }
                         other => panic!("{other:?}"),
                     }

@@ -24,7 +24,7 @@ fn settle(gate: &Gate, who: &Principal, request: &Request) -> (u64, u64, Vec<Val
     let Decision::Allow(lease) = gate.admit(who, request) else { panic!("not allowed") };
     let receipt = lease.settle(Usage::tokens(1000, 500)).unwrap();
     let entries = gate.explain("r").iter().map(|entry| entry.to_json()).collect();
-    (receipt.held.get(Meter::Money), receipt.charged.get(Meter::Money), entries)
+    (receipt.held().get(Meter::Money), receipt.charged().get(Meter::Money), entries)
 }
 
 fn usd(text: &str) -> u64 {

@@ -48,17 +48,17 @@ fn the_worked_example() {
     lease.sent();
     let receipt = lease.settle(Usage::tokens(30_000, 10_000)).unwrap();
     assert_eq!(receipt.returned(Meter::Money), usd("0.02"));
-    assert_eq!(receipt.cost.to_string(), "0.04");
+    assert_eq!(receipt.cost().to_string(), "0.04");
     assert_eq!(left("daily_budget_usd"), usd("0.96"));
     assert_eq!(left("monthly_budget_usd"), usd("19.96"));
     assert_eq!(left("max_inflight"), 1);
 
     // Settling again gives nothing back, by the lease or by the request's id.
     let again = lease.settle(Usage::tokens(30_000, 10_000)).unwrap();
-    assert!(again.repeat && !receipt.repeat);
-    assert_eq!(again.charged, receipt.charged);
+    assert!(again.is_repeat() && !receipt.is_repeat());
+    assert_eq!(again.charged(), receipt.charged());
     let by_id = gate.finalize(Name::Request("r1".into()), Outcome::Final(Usage::tokens(30_000, 10_000))).unwrap();
-    assert!(by_id.repeat);
+    assert!(by_id.is_repeat());
     let conflict = lease.settle(Usage::tokens(30_000, 9_000)).unwrap_err();
     assert_eq!(conflict.code(), "lease_conflict");
     assert!(conflict.to_string().contains("output_text = 10000; 9000 differs"), "{conflict}");
@@ -93,7 +93,7 @@ tenants: {acme: {models: {m: {}}}}";
     for (asked, cost, lines) in [("priority", "0.05", ["0.02", "0.03"]), ("flex", "0.02", ["0.01", "0.01"])] {
         let request = Request::chat("m").id(asked).input_tokens(10_000).max_output_tokens(10_000).service_tier(asked);
         let Decision::Allow(lease) = gate.admit(&Principal::builder("acme").build(), &request) else { panic!() };
-        assert_eq!(lease.settle(Usage::tokens(10_000, 10_000)).unwrap().cost.to_string(), cost, "{asked}");
+        assert_eq!(lease.settle(Usage::tokens(10_000, 10_000)).unwrap().cost().to_string(), cost, "{asked}");
         let bill = gate.explain(asked)[1].to_json();
         let found: Vec<_> =
             bill["lines"].as_array().unwrap().iter().map(|line| line["usd"].as_str().unwrap()).collect();

@@ -58,9 +58,9 @@ impl Held {
     /// The place of an ending's receipt, and whether it repeats an earlier one, in one number.
     fn over(&self, env: &Env, ended: std::result::Result<core::Receipt, core::EndError>) -> Result<u32> {
         let receipt = ended.map_err(|error| errors::end(env, &error))?;
-        let repeat = u32::from(receipt.repeat);
+        let repeat = u32::from(receipt.is_repeat());
         let mut receipts = self.receipts.borrow_mut();
-        let first = core::Receipt { repeat: false, ..receipt };
+        let first = receipt.first();
         let place = receipts.iter().position(|known| *known == first).unwrap_or_else(|| {
             // Mostly it stays the only one.
             receipts.reserve_exact(1);
@@ -410,42 +410,42 @@ pub fn finished(env: Env, lease: u32) -> Result<Option<u32>> {
 
 #[napi(js_name = "_receiptLeaseId")]
 pub fn receipt_lease_id(env: Env, lease: u32, place: u32) -> Result<String> {
-    held(&env, lease)?.receipt(&env, place, |receipt| receipt.lease.to_string())
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.lease().to_string())
 }
 
 #[napi(js_name = "_receiptRequestId")]
 pub fn receipt_request_id(env: Env, lease: u32, place: u32) -> Result<Option<String>> {
-    held(&env, lease)?.receipt(&env, place, |receipt| receipt.request_id.as_deref().map(ToOwned::to_owned))
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.request_id().map(ToOwned::to_owned))
 }
 
 #[napi(js_name = "_receiptOutcome")]
 pub fn receipt_outcome(env: Env, lease: u32, place: u32) -> Result<&'static str> {
-    held(&env, lease)?.receipt(&env, place, |receipt| receipt.outcome)
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.outcome())
 }
 
 #[napi(js_name = "_receiptLate")]
 pub fn receipt_late(env: Env, lease: u32, place: u32) -> Result<bool> {
-    held(&env, lease)?.receipt(&env, place, |receipt| receipt.late)
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.is_late())
 }
 
 #[napi(js_name = "_receiptCostUsd")]
 pub fn receipt_cost_usd(env: Env, lease: u32, place: u32) -> Result<String> {
-    held(&env, lease)?.receipt(&env, place, |receipt| receipt.cost.to_string())
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.cost().to_string())
 }
 
 #[napi(js_name = "_receiptUsage")]
 pub fn receipt_usage(env: Env, lease: u32, place: u32) -> Result<Option<Usage>> {
-    held(&env, lease)?.receipt(&env, place, |receipt| receipt.usage.clone().map(Usage))
+    held(&env, lease)?.receipt(&env, place, |receipt| receipt.usage().map(Usage))
 }
 
 #[napi(js_name = "_receiptHeld")]
 pub fn receipt_held(env: Env, lease: u32, place: u32) -> Result<Amounts> {
-    held(&env, lease)?.receipt(&env, place, |receipt| Amounts::of(&receipt.held))
+    held(&env, lease)?.receipt(&env, place, |receipt| Amounts::of(&receipt.held()))
 }
 
 #[napi(js_name = "_receiptCharged")]
 pub fn receipt_charged(env: Env, lease: u32, place: u32) -> Result<Amounts> {
-    held(&env, lease)?.receipt(&env, place, |receipt| Amounts::of(&receipt.charged))
+    held(&env, lease)?.receipt(&env, place, |receipt| Amounts::of(&receipt.charged()))
 }
 
 #[napi(js_name = "_receiptReturned")]
@@ -482,17 +482,17 @@ pub struct ReceiptData {
 impl ReceiptData {
     pub fn of(receipt: &core::Receipt) -> ReceiptData {
         ReceiptData {
-            lease_id: receipt.lease.to_string(),
-            request_id: receipt.request_id.as_deref().map(ToOwned::to_owned),
-            outcome: receipt.outcome,
-            usage: receipt.usage.clone().map(Usage),
-            cost_usd: receipt.cost.to_string(),
-            held: Amounts::of(&receipt.held),
-            charged: Amounts::of(&receipt.charged),
+            lease_id: receipt.lease().to_string(),
+            request_id: receipt.request_id().map(ToOwned::to_owned),
+            outcome: receipt.outcome(),
+            usage: receipt.usage().map(Usage),
+            cost_usd: receipt.cost().to_string(),
+            held: Amounts::of(&receipt.held()),
+            charged: Amounts::of(&receipt.charged()),
             returned: each(|meter| receipt.returned(meter)),
             overrun: each(|meter| receipt.overrun(meter)),
-            late: receipt.late,
-            repeat: receipt.repeat,
+            late: receipt.is_late(),
+            repeat: receipt.is_repeat(),
         }
     }
 }

@@ -390,43 +390,43 @@ impl Receipt {
     /// The lease.
     #[getter]
     fn lease_id(&self) -> String {
-        self.0.lease.to_string()
+        self.0.lease().to_string()
     }
 
     /// The id of its request.
     #[getter]
     fn request_id(&self) -> Option<&str> {
-        self.0.request_id.as_deref()
+        self.0.request_id()
     }
 
     /// `settled`, `cancelled` or `unresolved`.
     #[getter]
     fn outcome(&self) -> &'static str {
-        self.0.outcome
+        self.0.outcome()
     }
 
     /// The figures that it was settled with.
     #[getter]
     fn usage(&self) -> Option<usage::Usage> {
-        self.0.usage.clone().map(usage::Usage)
+        self.0.usage().map(usage::Usage)
     }
 
     /// The exact cost.
     #[getter]
     fn cost_usd<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        decimal(py, &self.0.cost)
+        decimal(py, &self.0.cost())
     }
 
     /// The largest amount held per meter.
     #[getter]
     fn held(&self) -> Amounts {
-        Amounts(self.0.held)
+        Amounts(self.0.held())
     }
 
     /// What is charged per meter.
     #[getter]
     fn charged(&self) -> Amounts {
-        Amounts(self.0.charged)
+        Amounts(self.0.charged())
     }
 
     /// What came back of the holds.
@@ -444,17 +444,17 @@ impl Receipt {
     /// Whether it was unresolved before.
     #[getter]
     fn late(&self) -> bool {
-        self.0.late
+        self.0.is_late()
     }
 
     /// Whether this ending repeats an earlier one.
     #[getter]
     fn repeat(&self) -> bool {
-        self.0.repeat
+        self.0.is_repeat()
     }
 
     fn __repr__(&self) -> String {
-        format!("Receipt({}, cost_usd={}, repeat={})", self.0.outcome, self.0.cost, self.0.repeat)
+        format!("Receipt({}, cost_usd={}, repeat={})", self.0.outcome(), self.0.cost(), self.0.is_repeat())
     }
 }
 

@@ -397,9 +397,10 @@ fn decision(entry: &Entry) -> Value {
             line["output_tokens"] = json!(terms.output_ceiling);
             line["usd"] = json!(terms.worst_cost.to_usd().to_string());
             if let State::Settled(settled) = record.state() {
-                line["input_tokens"] = json!(settled.amounts.get(Meter::Input));
-                line["output_tokens"] = json!(settled.amounts.get(Meter::Output));
-                line["usd"] = json!(usd(settled.amounts.get(Meter::Money)));
+                let charged = record.charged();
+                line["input_tokens"] = json!(charged.get(Meter::Input));
+                line["output_tokens"] = json!(charged.get(Meter::Output));
+                line["usd"] = json!(usd(charged.get(Meter::Money)));
                 line["late"] = json!(settled.late);
             }
             if let State::Unresolved(state) = record.state() {

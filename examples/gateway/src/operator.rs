@@ -109,8 +109,8 @@ async fn settle(State(gateway): Shared, Path(id): Path<String>, headers: HeaderM
     };
     match gateway.gate.finalize(Name::Request(id.into()), Outcome::Final(usage)) {
         Ok(receipt) => ok(json!({
-            "lease": receipt.lease.to_string(), "outcome": receipt.outcome, "late": receipt.late,
-            "repeat": receipt.repeat, "cost_usd": receipt.cost.to_string(),
+            "lease": receipt.lease().to_string(), "outcome": receipt.outcome(), "late": receipt.is_late(),
+            "repeat": receipt.is_repeat(), "cost_usd": receipt.cost().to_string(),
         })),
         Err(why) => {
             let status = match why {

@@ -30,8 +30,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let answer = json!({"usage": {"prompt_tokens": 12, "completion_tokens": 31, "total_tokens": 43}});
     let usage = Usage::read(Dialect::OpenAiChat, &answer)?;
     let receipt = lease.settle(usage.clone())?;
-    let charged = |meter| receipt.charged.get(meter);
-    println!("r1 charged: {} in, {} out, {} USD", charged(Meter::Input), charged(Meter::Output), receipt.cost);
+    let charged = |meter| receipt.charged().get(meter);
+    println!("r1 charged: {} in, {} out, {} USD", charged(Meter::Input), charged(Meter::Output), receipt.cost());
     println!("r1 returned: {} tokens", receipt.returned(Meter::Total));
     println!("r1 settled again: {}", if lease.settle(usage)?.repeat { "the first receipt" } else { "charged twice" });
 

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         stream.keep()?;
     }
     let receipt = stream.finish(pass)?;
-    println!("{}: {} USD", receipt.outcome, receipt.cost);
+    println!("{}: {} USD", receipt.outcome(), receipt.cost());
 
     println!("r2 breaks off:");
     let mut stream = start("r2").stream(Dialect::OpenAiChat);
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     clock.advance(Duration::from_secs(60));
     let receipt = gate.finalize(Name::Request("r2".into()), Outcome::Final(Usage::tokens(9, 40)))?;
-    println!("{} late: {}, {} USD", receipt.outcome, receipt.late, receipt.cost);
+    println!("{} late: {}, {} USD", receipt.outcome(), receipt.is_late(), receipt.cost());
 
     println!("r3 outgrows what its tenant has left:");
     let mut stream = start("r3").stream(Dialect::OpenAiChat);
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     };
     println!("ended after {passed} events: {}", refusal.reason);
-    println!("{}", stream.finish(|_| {})?.outcome);
+    println!("{}", stream.finish(|_| {})?.outcome());
     for balance in gate.balances(&who, false) {
         println!("{}: {} left", balance.limit, balance.meter.show(balance.remaining));
     }

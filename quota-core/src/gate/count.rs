@@ -23,12 +23,13 @@ pub(super) fn ended(record: &Record) {
         State::Settled(settled) => settled,
     };
     add(Counter::Resolved, settled.late as u64);
-    add(Counter::InputTokens, settled.amounts.get(Meter::Input));
-    add(Counter::OutputTokens, settled.amounts.get(Meter::Output));
-    let money = settled.amounts.get(Meter::Money);
+    let charged = record.charged();
+    add(Counter::InputTokens, charged.get(Meter::Input));
+    add(Counter::OutputTokens, charged.get(Meter::Output));
+    let money = charged.get(Meter::Money);
     add(Counter::Money, money);
     add(Counter::MoneyOverrun, money.saturating_sub(terms.worst_cost.to_usd().units()));
-    let Some(usage) = settled.usage.as_ref().filter(|usage| usage.requests > 0) else { return };
+    let Some(usage) = settled.figures.as_ref().filter(|usage| usage.requests() > 0) else { return };
     add(Counter::Settled, 1);
     add(Counter::Unpriced, record.is_unpriced() as u64);
     add(Counter::GuessedPrice, terms.price_is_guess() as u64);
@@ -36,13 +37,13 @@ pub(super) fn ended(record: &Record) {
     if terms.output_ceiling > 0 {
         model.learn(usage.output_total() / terms.choices.max(1));
     }
-    if !usage.input_missing {
+    if !usage.input_missing() {
         let (guess, real) = (terms.input.expected, usage.input_total());
         add(Counter::EstimatedInput, guess);
         add(Counter::MeasuredInput, real);
         add(Counter::EstimateError, guess.abs_diff(real));
         if !terms.input.exact {
-            model.learn_input(terms.input_guess, real / usage.requests);
+            model.learn_input(terms.input_guess, real / usage.requests());
         }
     }
 }

@@ -400,9 +400,7 @@ pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     let usage = usage.or_input(terms.input.reserve);
     let price = terms.price();
     let cost = price.map(|price| price.exact(&price.billed(&usage, terms.service_tier.as_deref()))).unwrap_or_default();
-    let calls = if usage.requests > 0 { terms.tool_calls } else { 0 };
-    let amounts = usage.amounts(cost.to_usd()).with(Meter::ToolCalls, calls);
-    End::Settle { usage, amounts, cost }
+    End::Settle { usage, cost }
 }
 
 /// The ending of a record by what the upstream's answer came to.

@@ -637,7 +637,7 @@ impl<S: Store> Shared<S> {
     fn ended(&self, ended: Result<Ended, EndError>, now: Now) -> Result<Receipt, EndError> {
         let Ended { record, repeat } = ended?;
         self.note_ending(&record, now);
-        Ok(Receipt::of(&record, repeat))
+        Ok(Receipt::of(record, repeat))
     }
 
     /// The present periods of a lease's limits.

@@ -115,11 +115,11 @@ fn loom_a_request_beside_a_reload_meets_one_policy() {
             assert_eq!(in_flight(&gate), taken, "a reload neither refills nor takes");
             assert_eq!(admit(&gate).refusal().is_none(), taken < new_slots, "the new limits hold for the next");
             let receipt = first.settle(Usage::tokens(1, 1)).unwrap();
-            assert_eq!(receipt.held.get(Meter::Money), held(1, 1000), "an open lease keeps its terms");
+            assert_eq!(receipt.held().get(Meter::Money), held(1, 1000), "an open lease keeps its terms");
             if let Some(second) = second {
                 let receipt = second.settle(Usage::tokens(1, 1)).unwrap();
                 let whole = if old_slots == 2 { held(1, 1000) } else { held(2, 2000) };
-                assert_eq!(receipt.held.get(Meter::Money), whole, "let in by one policy, held by another");
+                assert_eq!(receipt.held().get(Meter::Money), whole, "let in by one policy, held by another");
             }
             assert_eq!(in_flight(&gate), 0);
         });
@@ -140,7 +140,7 @@ fn loom_a_lease_that_ends_beside_a_reload_frees_its_slot() {
         };
         let receipt = lease.settle(Usage::tokens(100, 100)).unwrap();
         reload.join().unwrap();
-        assert_eq!(receipt.cost.to_usd().units(), 200 * 100, "at the price that it was admitted at");
+        assert_eq!(receipt.cost().to_usd().units(), 200 * 100, "at the price that it was admitted at");
         assert_eq!(in_flight(&gate), 0);
         assert!(matches!(admit(&gate), Decision::Allow(_)), "the slot is free under the new policy");
         let balances = gate.balances(&Principal::builder("t").build(), true);

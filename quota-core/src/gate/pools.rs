@@ -174,7 +174,7 @@ pub(super) fn end_of(record: &Record) -> End {
         End::Served(Tokens::new(usage.input_total().saturating_sub(cached), cached, usage.output_total()))
     };
     match record.state() {
-        State::Settled(settled) => match &settled.usage {
+        State::Settled(settled) => match &settled.usage() {
             Some(usage) if usage.requests == 0 => End::NeverStarted,
             Some(usage) => served(usage),
             None => End::Unknown,

@@ -10,16 +10,16 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::wiring::{NoRoster, NoRoute, Roster, Route, Wiring};
 use crate::estimate::{InputEstimate, output_ceiling};
-use crate::lease::{Lesser, Terms};
+use crate::lease::{Draft, Lesser, Terms};
 use crate::policy::plan::{DegradeStep, OnExceed, Plan, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
 use crate::reason::Reason;
 use crate::refusal::{Fits, Refusal, Wait};
 use crate::request::{Input, Kind, MAX_REQUEST_ID, MAX_RUN_ID, Part, Request};
-use crate::store::{Choice, Reservation, Store};
+use crate::store::{Choice, Reservation, Store, When};
 use crate::time::Now;
-use crate::units::{Meter, Pico};
+use crate::units::Pico;
 
 /// The most answers that one request may ask for.
 pub(super) const MAX_CHOICES: u64 = 128;
@@ -82,14 +82,14 @@ pub(super) fn prepare<S: Store>(
         Some(user) => &who.on_behalf_of(user),
         None => who,
     };
-    let draft = Draft { gate, wiring, who, request, now };
-    let route = draft.route(&request.model, request.lane.as_ref())?;
-    let first = draft.choice(&route, None)?;
-    let mut choices = vec![first];
+    let preparing = Preparing { gate, wiring, who, request, now };
+    let route = preparing.route(&request.model, request.lane.as_ref())?;
+    let first = preparing.choice(&route, None)?;
+    let mut choices = SmallVec::from_buf([first]);
     let mut routes = SmallVec::from_buf([route]);
     let asked = match wiring.plan.degrade.is_empty() {
         true => 0,
-        false => draft.degrade(&mut choices, &mut routes),
+        false => preparing.degrade(&mut choices, &mut routes),
     };
     let plan = (!wiring.plan.degrade.is_empty()).then(|| wiring.plan.clone());
     Ok(Prepared { reservation: Reservation { choices }, routes, asked, plan })
@@ -119,7 +119,7 @@ fn check(who: &Principal, request: &Request) -> Result<(), String> {
 }
 
 /// One request on its way to a reservation.
-struct Draft<'a, S: Store> {
+struct Preparing<'a, S: Store> {
     gate: &'a Shared<S>,
     wiring: &'a Wiring,
     who: &'a Principal,
@@ -127,7 +127,7 @@ struct Draft<'a, S: Store> {
     now: Now,
 }
 
-impl<S: Store> Draft<'_, S> {
+impl<S: Store> Preparing<'_, S> {
     fn no(&self, reason: Reason, detail: Option<String>) -> Box<Refusal> {
         refusal(reason, Some(self.who), self.request, detail)
     }
@@ -229,19 +229,9 @@ impl<S: Store> Draft<'_, S> {
         let Cost { worst: worst_cost, guess: guessed_price } = self.cost(roster, &ask(output))?;
         let tool_calls = if request.run_id.is_some() { request.new_tool_calls() } else { 0 };
         // The cheaper figure is reckoned only where a limit holds money by the learned length.
-        let likely_cost = match roster.money_by_length {
+        let expected_cost = match roster.money_by_length {
             true => self.cost(roster, &ask(expected))?.worst,
             false => worst_cost,
-        };
-        let measures = |output, cost: Pico| {
-            let mut measures = [1; Meter::ALL.len()];
-            measures[Meter::ToolCalls as usize] = tool_calls;
-            measures[Meter::Streams as usize] = request.stream as u64;
-            measures[Meter::Input as usize] = input.reserve;
-            measures[Meter::Output as usize] = output;
-            measures[Meter::Total as usize] = input.reserve.saturating_add(output);
-            measures[Meter::Money as usize] = cost.to_usd().units();
-            measures
         };
         let terms = Terms {
             deal: deal.clone(),
@@ -253,6 +243,7 @@ impl<S: Store> Draft<'_, S> {
             output_ceiling: output,
             output_expected: expected,
             worst_cost,
+            expected_cost,
             max_output_tokens: request.max_output_tokens,
             lesser: step.map(|(_, lesser)| Box::new(lesser)),
             guessed_price,
@@ -261,14 +252,7 @@ impl<S: Store> Draft<'_, S> {
             choices: request.choices,
             service_tier: request.service_tier.clone(),
         };
-        Ok(Choice {
-            terms,
-            worst: measures(output, worst_cost),
-            likely: measures(expected, likely_cost),
-            after: None,
-            within_soft: SmallVec::new(),
-            yields: Some(SmallVec::new()),
-        })
+        Ok(Choice { terms: Draft::new(terms), when: None })
     }
 
     fn cost(&self, roster: &Roster, ask: &price::Ask<'_>) -> Result<Cost, Box<Refusal>> {
@@ -294,7 +278,7 @@ impl<S: Store> Draft<'_, S> {
 
     /// Adds the lesser forms: those that pressure calls for before the request as asked, in the policy's order, and those
     /// that a limit can call for after it. Gives the place of the request as asked.
-    fn degrade(&self, choices: &mut Vec<Choice>, routes: &mut SmallVec<[Arc<Route>; 1]>) -> usize {
+    fn degrade(&self, choices: &mut SmallVec<[Choice; 1]>, routes: &mut SmallVec<[Arc<Route>; 1]>) -> usize {
         let mut at_once = Vec::new();
         let mut after = Vec::new();
         for (at, step) in self.wiring.plan.degrade.iter().enumerate() {
@@ -314,16 +298,20 @@ impl<S: Store> Draft<'_, S> {
             }
         }
         // A soft amount never refuses: where no lesser form fits, the request goes as asked.
-        let soft = !choices[0].within_soft.is_empty();
-        let last = soft.then(|| (Choice { within_soft: SmallVec::new(), ..choices[0].clone() }, routes[0].clone()));
+        let soft = choices[0].when.as_ref().filter(|when| !when.within_soft.is_empty());
+        let last = soft.map(|when| {
+            let when = When { within_soft: SmallVec::new(), ..(**when).clone() };
+            (Choice { terms: choices[0].terms.clone(), when: Some(Box::new(when)) }, routes[0].clone())
+        });
         let asked = at_once.len();
         for (place, (choice, route)) in at_once.into_iter().enumerate() {
             choices.insert(place, choice);
             routes.insert(place, route);
         }
-        let after = after
-            .into_iter()
-            .map(|(calls, choice, route)| (Choice { after: Some((asked as u16, calls)), ..choice }, route));
+        let after = after.into_iter().map(|(calls, choice, route)| {
+            let when = When { after: Some((asked as u16, calls)), ..When::default() };
+            (Choice { when: Some(Box::new(when)), ..choice }, route)
+        });
         for (choice, route) in after.chain(last) {
             choices.push(choice);
             routes.push(route);
@@ -365,7 +353,7 @@ impl<S: Store> Draft<'_, S> {
         }
         let lesser = Lesser { step: at, model: asked.deal.model.clone(), worst_cost: asked.worst_cost };
         let choice = self.choice(&route, Some((step, lesser))).ok()?;
-        Some((Choice { yields: None, ..choice }, route))
+        Some((Choice { when: Some(Box::default()), ..choice }, route))
     }
 }
 
@@ -380,11 +368,13 @@ fn call_for(step: &DegradeStep, asked: &mut Choice, roster: &Roster) -> SmallVec
         }
         let place = place as u16;
         calls.push(place);
-        if term.soft && !asked.within_soft.contains(&place) {
-            asked.within_soft.push(place);
+        let when =
+            asked.when.get_or_insert_with(|| Box::new(When { yields: Some(SmallVec::new()), ..When::default() }));
+        if term.soft && !when.within_soft.contains(&place) {
+            when.within_soft.push(place);
         }
         // Past the hard amount the soft one is passed too, so a limit with either calls for its steps there.
-        if let Some(yields) = asked.yields.as_mut().filter(|yields| !yields.contains(&place)) {
+        if let Some(yields) = when.yields.as_mut().filter(|yields| !yields.contains(&place)) {
             yields.push(place);
         }
     }

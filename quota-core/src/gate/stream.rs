@@ -189,7 +189,7 @@ mod tests {
         }
         meter.feed(LAST.as_bytes(), |bytes| passed.extend_from_slice(bytes));
         let receipt = meter.finish(|bytes| passed.extend_from_slice(bytes)).unwrap();
-        assert_eq!((receipt.outcome, receipt.charged.get(Meter::Output)), ("settled", 700));
+        assert_eq!((receipt.outcome(), receipt.charged().get(Meter::Output)), ("settled", 700));
         let passed = String::from_utf8(passed).unwrap();
         assert!(passed.ends_with("data: [DONE]\n\n") && !passed.contains("usage"));
         let names: Vec<_> = gate.explain("r").iter().map(|entry| entry.event.name()).collect();
@@ -206,7 +206,7 @@ mod tests {
         assert!(!meter.is_done());
         meter.feed(done.as_bytes(), |_| {});
         assert!(meter.is_done());
-        assert_eq!(meter.finish(|_| {}).unwrap().outcome, "settled");
+        assert_eq!(meter.finish(|_| {}).unwrap().outcome(), "settled");
         assert!(meter.is_done());
     }
 
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(refusal.reason, Reason::OutputTokenRateExceeded);
         assert!(used(&gate) <= 3000, "admission never passes the hard amount");
         let receipt = meter.finish(|_| {}).unwrap();
-        assert_eq!(receipt.outcome, "unresolved");
+        assert_eq!(receipt.outcome(), "unresolved");
     }
 
     #[test]
@@ -256,7 +256,7 @@ mod tests {
         let refusal = lease.follow(141).unwrap_err();
         assert_eq!((refusal.reason, refusal.shortages[0].asked), (Reason::TokenQuotaExceeded, 1));
         assert_eq!(gate.explain("r").iter().filter(|entry| entry.event.name() == "refused").count(), 1);
-        assert_eq!(lease.settle(Usage::tokens(10, 140)).unwrap().charged.get(Meter::Output), 140);
+        assert_eq!(lease.settle(Usage::tokens(10, 140)).unwrap().charged().get(Meter::Output), 140);
         assert_eq!(used(&gate), 3000);
     }
 

@@ -113,7 +113,7 @@ impl<'a> Question<'a> {
             }
         };
         let receipt = match reserved {
-            Reserved::Ended(record) => Some(Box::new(Receipt::of(record, true))),
+            Reserved::Ended(record) => Some(Box::new(Receipt::of(record.clone(), true))),
             _ => None,
         };
         Box::new(Refusal { wait, receipt, ..*self.blank(reason) })

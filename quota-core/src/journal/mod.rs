@@ -261,7 +261,7 @@ fn admitted(record: &Record) -> Value {
 }
 
 fn ended(record: &Record) -> Value {
-    let receipt = crate::lease::Receipt::of(record, false);
+    let receipt = crate::lease::Receipt::of(record.clone(), false);
     let in_run = record.claim.terms.run_id.is_some();
     let amounts = |of: &dyn Fn(Meter) -> u64| -> Value {
         let counted = Meter::ALL.into_iter().filter(|meter| !meter.is_held() && (in_run || !meter.is_of_runs()));
@@ -272,18 +272,18 @@ fn ended(record: &Record) -> Value {
         "request_id": record.claim.terms.request_id,
         "tenant": record.claim.terms.deal.principal.tenant(),
         "run": record.claim.terms.run_id,
-        "charged": amounts(&|meter| receipt.charged.get(meter)),
+        "charged": amounts(&|meter| receipt.charged().get(meter)),
         "returned": amounts(&|meter| receipt.returned(meter)),
         "overrun": amounts(&|meter| receipt.overrun(meter)),
-        "cost_usd": receipt.cost.to_string(),
-        "charged_usd": Usd::from_units(receipt.charged.get(Meter::Money)).to_string(),
-        "late": receipt.late,
+        "cost_usd": receipt.cost().to_string(),
+        "charged_usd": Usd::from_units(receipt.charged().get(Meter::Money)).to_string(),
+        "late": receipt.is_late(),
     });
     if let State::Unresolved(unresolved) = record.state() {
         value["cause"] = json!(unresolved.cause.name());
     }
     if let State::Settled(settled) = record.state() {
-        value["assumed"] = json!(settled.usage.is_none());
+        value["assumed"] = json!(settled.usage().is_none());
         value["unpriced"] = json!(record.is_unpriced());
         value["price_is_guess"] = json!(record.claim.terms.price_is_guess());
         value["lines"] = cost_lines(record, settled);
@@ -293,7 +293,7 @@ fn ended(record: &Record) -> Value {
 
 /// What the cost is the sum of: per kind of unit, how many, at what rate, and what they came to.
 fn cost_lines(record: &Record, settled: &Settled) -> Value {
-    let (Some(price), Some(usage)) = (&record.claim.terms.price(), &settled.usage) else { return json!([]) };
+    let (Some(price), Some(usage)) = (&record.claim.terms.price(), &settled.usage()) else { return json!([]) };
     let lines = price.cost(&price.billed(usage, record.claim.terms.service_tier.as_deref())).lines;
     let line = |line: &Line| json!({ "item": line.class.key(), "units": line.units, "usd": line.cost.to_string() });
     lines.iter().map(line).collect()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::figures::Figures;
 use super::{Claim, Hold, LeaseId, Noted};
 use crate::account::Bound;
 use crate::meter::Rule;
@@ -17,8 +18,6 @@ use crate::usage::Usage;
 /// How a lease went on. Most are held and then end: the ending stands in the claim itself. One that is extended or
 /// becomes unresolved steps on in a cell.
 #[derive(Debug)]
-// As with `State`: nearly every one is an ending.
-#[allow(clippy::large_enum_variant)]
 pub(crate) enum First {
     /// It has ended.
     Ended(Stand),
@@ -51,10 +50,11 @@ impl First {
     }
 }
 
-/// Where a step led. Boxed as it comes into being: it is larger than what is good to move about.
+/// Where a step led.
 #[derive(Debug)]
 pub(crate) struct Stand {
-    more: Vec<Hold>,
+    /// What was taken later, by extending it; few leases are.
+    more: Option<Box<[Hold]>>,
     state: State,
     /// Whether the step that led here is in the journal.
     noted: Noted,
@@ -83,8 +83,6 @@ enum Step {
 
 /// How a lease stands.
 #[derive(Debug, Clone, PartialEq)]
-// Nearly every lease is settled once, and the ending stands where the state is: a box would be one more allocation each.
-#[allow(clippy::large_enum_variant)]
 pub enum State {
     /// Open: everything reserved is held.
     Held,
@@ -139,31 +137,34 @@ impl Cause {
     }
 }
 
-/// What a settled lease was charged.
+/// What a lease was settled with. What it was charged per meter follows from this and its terms, see [`Record::charged`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
     /// When.
     pub at: Now,
-    /// The provider's figures; `None` where the reservation was taken as used (`assumed`).
-    pub usage: Option<Usage>,
-    /// What was charged per meter.
-    pub amounts: Amounts,
+    pub(crate) figures: Option<Figures>,
     /// The exact cost.
     pub cost: Pico,
     /// Whether it was unresolved before.
     pub late: bool,
 }
 
+impl Settled {
+    /// The provider's figures; `None` where the reservation was taken as used (`assumed`).
+    pub fn usage(&self) -> Option<Usage> {
+        self.figures.as_ref().map(Figures::usage)
+    }
+}
+
 /// How a caller wants a lease to end.
 #[derive(Debug, Clone)]
-#[allow(clippy::large_enum_variant)] // As with `State`.
+// Nearly every one settles, and is looked at where it was made.
+#[allow(clippy::large_enum_variant)]
 pub enum End {
     /// With the provider's figures, priced.
     Settle {
         /// The figures.
         usage: Usage,
-        /// What they come to per meter.
-        amounts: Amounts,
         /// Their exact cost.
         cost: Pico,
     },
@@ -264,7 +265,7 @@ impl Record {
 
     /// What was taken later, by extending it; at most one hold a limit and period.
     pub fn more(&self) -> &[Hold] {
-        self.stand().map_or(&[], |stand| &stand.more)
+        self.stand().and_then(|stand| stand.more.as_deref()).unwrap_or_default()
     }
 
     /// `true` for the first who asks whether the step that led here is in the journal; of a lease that is held as it was
@@ -311,8 +312,13 @@ impl Record {
     /// should have.
     pub fn is_unpriced(&self) -> bool {
         let State::Settled(settled) = self.state() else { return false };
-        let ran = settled.usage.as_ref().filter(|usage| usage.requests > 0);
-        ran.is_some_and(|usage| self.claim.terms.price().is_none_or(|price| price.lacks(usage)))
+        let ran = settled.figures.as_ref().filter(|figures| figures.requests() > 0);
+        ran.is_some_and(|figures| match (self.claim.terms.price(), figures) {
+            (None, _) => true,
+            // Of most models every token has a price.
+            (Some(price), Figures::Plain { .. }) if price.has_all_tokens() => false,
+            (Some(price), figures) => price.lacks(&figures.usage()),
+        })
     }
 
     /// All that was taken, in order.
@@ -332,7 +338,7 @@ impl Record {
                 None => more.push(*hold),
             }
         }
-        First::of(Stand { more, state: State::Held, noted: Noted::default() })
+        First::of(Stand { more: Some(more.into()), state: State::Held, noted: Noted::default() })
     }
 
     /// What is held on one limit.
@@ -371,6 +377,31 @@ impl Record {
         amounts
     }
 
+    /// What is charged per meter: what was used, or where that is not known what is held; nothing once it is cancelled.
+    pub fn charged(&self) -> Amounts {
+        match self.state() {
+            State::Held => self.held_amounts(),
+            State::Unresolved(_) => self.held_amounts().counted(),
+            State::Cancelled(_) => Amounts::default(),
+            State::Settled(settled) => match &settled.figures {
+                None => self.held_amounts().counted(),
+                Some(figures) => {
+                    let calls = if figures.requests() > 0 { self.claim.terms.tool_calls } else { 0 };
+                    figures.amounts(settled.cost.to_usd()).with(Meter::ToolCalls, calls)
+                }
+            },
+        }
+    }
+
+    /// The exact cost: of what was used, or where that is not known the worst case; zero once it is cancelled.
+    pub fn cost(&self) -> Pico {
+        match self.state() {
+            State::Settled(settled) => settled.cost,
+            State::Cancelled(_) => Pico(0),
+            State::Held | State::Unresolved(_) => self.worst_cost(),
+        }
+    }
+
     /// The worst case in money: what was agreed, or what the hold was raised to since.
     pub fn worst_cost(&self) -> Pico {
         let (held, agreed) = (Usd::from_units(self.held_amounts().get(Meter::Money)), self.claim.terms.worst_cost);
@@ -383,8 +414,10 @@ impl Record {
     /// # Errors
     /// [`EndError::Conflict`] if it ended otherwise before, [`EndError::CancelAfterSent`].
     pub(crate) fn end(&self, end: &End, now: Now) -> Result<Ending, EndError> {
-        let next =
-            |state| Ok(Ending::Next(First::of(Stand { more: self.more().to_vec(), state, noted: Noted::default() })));
+        let next = |state| {
+            let more = self.stand().and_then(|stand| stand.more.clone());
+            Ok(Ending::Next(First::of(Stand { more, state, noted: Noted::default() })))
+        };
         let late = !matches!(self.state(), State::Held);
         match (self.state(), end) {
             (State::Held, End::Cancel) if !self.claim.keep_back() => Err(EndError::CancelAfterSent(self.claim.id)),
@@ -392,15 +425,13 @@ impl Record {
             (State::Held, End::Abandon(cause, seen)) => {
                 next(State::Unresolved(Unresolved { since: now, cause: *cause, seen: seen.clone() }))
             }
-            (State::Held | State::Unresolved(_), End::Settle { usage, amounts, cost }) => {
-                let (usage, amounts, cost) = (Some(usage.clone()), *amounts, *cost);
-                next(State::Settled(Settled { at: now, usage, amounts, cost, late }))
+            (State::Held | State::Unresolved(_), End::Settle { usage, cost }) => {
+                next(State::Settled(Settled { at: now, figures: Some(Figures::of(usage)), cost: *cost, late }))
             }
             (State::Held | State::Unresolved(_), End::Assume) => {
-                let (amounts, cost) = (self.held_amounts().counted(), self.worst_cost());
-                next(State::Settled(Settled { at: now, usage: None, amounts, cost, late }))
+                next(State::Settled(Settled { at: now, figures: None, cost: self.worst_cost(), late }))
             }
-            (State::Settled(first), End::Settle { usage, .. }) => match first.usage.as_ref() {
+            (State::Settled(first), End::Settle { usage, .. }) => match first.usage() {
                 Some(before) => match before.first_difference(usage) {
                     None => Ok(Ending::Repeat),
                     Some((field, first, second)) => Err(self.conflict(field, first, second)),
@@ -447,10 +478,10 @@ impl Record {
 
     /// What is charged per meter, where a held lease that was never extended was settled with figures: each of its holds is
     /// replaced by that, and slots come free.
-    pub(crate) fn plainly_settled(&self) -> Option<&Amounts> {
+    pub(crate) fn plainly_settled(&self) -> Option<Amounts> {
         match self.state() {
-            State::Settled(settled) if !settled.late && settled.usage.is_some() && self.more().is_empty() => {
-                Some(&settled.amounts)
+            State::Settled(settled) if !settled.late && settled.figures.is_some() && self.more().is_empty() => {
+                Some(self.charged())
             }
             _ => None,
         }
@@ -463,6 +494,7 @@ impl Record {
         let mut corrections = SmallVec::new();
         let (limits, state) = (self.claim.terms.deal.lineup.limits(), self.state());
         let extended = !self.more().is_empty();
+        let charged = self.charged();
         let mut spent: SmallVec<[(u16, u64); 8]> = SmallVec::new();
         for (at, hold) in self.holds().enumerate() {
             let meter = limits[hold.limit as usize].meter;
@@ -473,13 +505,13 @@ impl Record {
                 State::Unresolved(_) if meter.is_held() => 0,
                 State::Settled(settled) if meter.is_held() && !settled.late => 0,
                 State::Unresolved(_) => continue,
-                State::Settled(settled) if meter.is_held() || settled.usage.is_none() => continue,
+                State::Settled(settled) if meter.is_held() || settled.figures.is_none() => continue,
                 // One hold a limit.
-                State::Settled(settled) if !extended => settled.amounts.get(meter),
-                State::Settled(settled) => {
+                State::Settled(_) if !extended => charged.get(meter),
+                State::Settled(_) => {
                     let is_last = !self.holds().skip(at + 1).any(|later| later.limit == hold.limit);
                     let before = spent.iter().find(|(limit, _)| *limit == hold.limit).map_or(0, |(_, sum)| *sum);
-                    let left = settled.amounts.get(meter).saturating_sub(before);
+                    let left = charged.get(meter).saturating_sub(before);
                     let here = if is_last { left } else { left.min(hold.amount) };
                     match spent.iter_mut().find(|(limit, _)| *limit == hold.limit) {
                         Some((_, sum)) => *sum += here,

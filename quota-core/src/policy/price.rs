@@ -192,6 +192,11 @@ impl Price {
         if self.exact(&tiered) > self.exact(usage) { Cow::Owned(tiered) } else { Cow::Borrowed(usage) }
     }
 
+    /// Whether every kind of token has a price at the standard tier.
+    pub(crate) fn has_all_tokens(&self) -> bool {
+        self.standard.iter().all(|row| row.priced & ALL_TOKENS == ALL_TOKENS)
+    }
+
     /// Whether something of a usage has no price at all, so that [`exact`](Price::exact) leaves it out.
     pub fn lacks(&self, usage: &Usage) -> bool {
         let row = self.row(usage);

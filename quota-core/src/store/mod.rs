@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 pub use self::memory::Memory;
 use crate::account::{Account, Bound, Column, Lineup};
-use crate::lease::{Cause, Claim, End, EndError, LeaseId, Record, Terms};
+use crate::lease::{Cause, Claim, Draft, End, EndError, LeaseId, Record};
 use crate::meter::{At, Rule, Wait};
 use crate::policy::plan::Hold;
 use crate::time::{Now, Period};
@@ -27,18 +27,18 @@ pub struct Ask {
     pub near: u64,
 }
 
-/// An amount for each meter, in the order of [`Meter::ALL`].
-pub type Measures = [u64; Meter::ALL.len()];
-
 /// One way to admit a request: as asked, or degraded.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// What is agreed if it is this one.
-    pub terms: Terms,
-    /// What is held on limits that hold the worst case.
-    pub worst: Measures,
-    /// What is held on limits that hold the learned length of the output.
-    pub likely: Measures,
+    pub terms: Draft,
+    /// When it counts; `None` where it is the only one: it always counts, and every shortage ends the search.
+    pub when: Option<Box<When>>,
+}
+
+/// When a choice counts, beside the others of its request.
+#[derive(Debug, Clone, Default)]
+pub struct When {
     /// An earlier choice, and the limits of its lineup that call for this one: it counts only if one of them was among
     /// what that choice lacked. `None`: it always counts.
     pub after: Option<(u16, SmallVec<[u16; 2]>)>,
@@ -57,12 +57,19 @@ impl Choice {
 
     #[inline]
     pub(crate) fn ask_of(&self, meter: Meter, hold: Hold) -> Ask {
-        let (worst, likely) = (self.worst[meter as usize], self.likely[meter as usize]);
+        let terms = &*self.terms;
+        let worst = || terms.worst(meter);
         match hold {
-            Hold::WorstCase => Ask { amount: worst, near: worst },
-            Hold::P95 => Ask { amount: likely, near: likely },
-            Hold::Adaptive => Ask { amount: likely, near: worst },
+            Hold::WorstCase => Ask { amount: worst(), near: worst() },
+            Hold::P95 => Ask { amount: terms.likely(meter), near: terms.likely(meter) },
+            Hold::Adaptive => Ask { amount: terms.likely(meter), near: worst() },
         }
+    }
+
+    /// Whether a limit's soft amount must not be passed.
+    #[inline]
+    pub(crate) fn is_within_soft(&self, limit: u16) -> bool {
+        self.when.as_ref().is_some_and(|when| when.within_soft.contains(&limit))
     }
 
     /// What one limit lacks for this choice, if anything. Pure; every store and the preview ask this same question.
@@ -78,7 +85,7 @@ impl Choice {
         {
             return Some(lack(wait, false));
         }
-        let soft = bound.soft.filter(|_| self.within_soft.contains(&at))?;
+        let soft = bound.soft.filter(|_| self.is_within_soft(at))?;
         let passed = bound.rule.read(word, &moment).used.saturating_add(amount) > soft;
         passed.then(|| lack(Wait::Unknown, true))
     }
@@ -86,14 +93,15 @@ impl Choice {
     /// Whether what the choices before it lacked calls for this one. One that is not called for lacks nothing and is passed
     /// over.
     pub fn is_called_for(&self, before: &[Lacks]) -> bool {
-        let Some((choice, limits)) = &self.after else { return true };
+        let Some((choice, limits)) = self.when.as_ref().and_then(|when| when.after.as_ref()) else { return true };
         let lacks = before.get(*choice as usize);
         lacks.is_some_and(|lacks| lacks.iter().any(|lack| limits.contains(&lack.limit)))
     }
 
     /// Whether the next choice may be tried after these shortages.
     pub fn yields_to_next(&self, lacks: &[Lack]) -> bool {
-        let Some(yields) = &self.yields else { return true };
+        let Some(when) = &self.when else { return false };
+        let Some(yields) = &when.yields else { return true };
         lacks.iter().all(|lack| lack.soft || yields.contains(&lack.limit))
     }
 }
@@ -101,8 +109,8 @@ impl Choice {
 /// A request for a lease: the first of its choices that fits is taken, whole.
 #[derive(Debug, Clone)]
 pub struct Reservation {
-    /// At least one, in the order in which they are tried.
-    pub choices: Vec<Choice>,
+    /// At least one, in the order in which they are tried; most requests have one.
+    pub choices: SmallVec<[Choice; 1]>,
 }
 
 /// One limit that had no room.

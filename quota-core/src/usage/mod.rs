@@ -276,14 +276,18 @@ impl Usage {
 
     /// What is charged on the meters of requests, steps, tokens and money; slots, tool calls and time are zero.
     pub fn amounts(&self, cost: Usd) -> Amounts {
-        let (input, output) = (self.input_total(), self.output_total());
+        Usage::amounts_of(self.requests, self.input_total(), self.output_total(), cost)
+    }
+
+    /// What so many requests and tokens come to per meter.
+    pub(crate) fn amounts_of(requests: u64, input: u64, output: u64, cost: Usd) -> Amounts {
         let mut amounts = Amounts::default();
-        amounts.set(Meter::Requests, self.requests);
+        amounts.set(Meter::Requests, requests);
         amounts.set(Meter::Input, input);
         amounts.set(Meter::Output, output);
         amounts.set(Meter::Total, input.saturating_add(output));
         amounts.set(Meter::Money, cost.units());
-        amounts.set(Meter::Steps, self.requests);
+        amounts.set(Meter::Steps, requests);
         amounts
     }
 }

@@ -32,7 +32,7 @@ use self::taking::{Asking, Miss, owned};
 use self::wheel::Wheel;
 use super::{AccountsFull, Choice, Ended, Extended, Lacks, Name, Reservation, Reserved, Store, Swept};
 use crate::account::{Account, Bound, Column, Lineup};
-use crate::lease::{Cause, Claim, End, EndError, Ending, Holds, LeaseId, Record, State, Terms};
+use crate::lease::{Cause, Claim, Draft, End, EndError, Ending, Holds, LeaseId, Record, State, Terms};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Now, Period};
 use crate::units::Amounts;
@@ -121,7 +121,7 @@ impl Memory {
         (self.reserve_once(&mut choices, &mut swept, now), swept)
     }
 
-    fn reserve_once(&self, choices: &mut Vec<Choice>, swept: &mut Swept, now: Now) -> Reserved {
+    fn reserve_once(&self, choices: &mut SmallVec<[Choice; 1]>, swept: &mut Swept, now: Now) -> Reserved {
         let mut lacks: Vec<Lacks> = Vec::new();
         let mut place = None;
         for at in 0..choices.len() {
@@ -160,8 +160,8 @@ impl Memory {
     }
 
     /// Puts a lease into the slab; gives the ended one that was forgotten for it.
-    fn insert(&self, place: slab::Place<'_>, terms: Terms, holds: Holds, now: Now) -> (Arc<Claim>, Option<Record>) {
-        let (claim, forgotten) = self.slab.insert(place, |id| Claim::new(id, terms, now, holds));
+    fn insert(&self, place: slab::Place<'_>, draft: Draft, holds: Holds, now: Now) -> (Arc<Claim>, Option<Record>) {
+        let (claim, forgotten) = self.slab.insert(place, |id| draft.open(id, now, holds));
         if let Some(forgotten) = &forgotten
             && let Some(request_id) = &forgotten.terms.request_id
         {

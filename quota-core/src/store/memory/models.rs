@@ -13,7 +13,7 @@ use loom::thread;
 use super::taking::Looked;
 use super::*;
 use crate::estimate::InputEstimate;
-use crate::lease::{Deal, Terms};
+use crate::lease::{Deal, Draft, Terms};
 use crate::meter::{Gauge, Rule};
 use crate::policy::plan::{Hold, Window};
 use crate::principal::Principal;
@@ -90,6 +90,7 @@ fn terms(limits: Vec<Bound>) -> Terms {
         input: InputEstimate { expected: 0, reserve: 0, exact: true },
         output_ceiling: 0,
         output_expected: 0,
+        expected_cost: Pico(0),
         worst_cost: Pico(0),
         max_output_tokens: None,
         lesser: None,
@@ -102,15 +103,7 @@ fn terms(limits: Vec<Bound>) -> Terms {
 }
 
 fn choice(limits: Vec<Bound>, amount: u64) -> Choice {
-    let measures = [amount; Meter::ALL.len()];
-    Choice {
-        terms: terms(limits),
-        worst: measures,
-        likely: measures,
-        after: None,
-        within_soft: SmallVec::new(),
-        yields: None,
-    }
+    Choice { terms: Draft::new(Terms { output_ceiling: amount, ..terms(limits) }), when: None }
 }
 
 /// Takes what a choice asks; the bound on open leases is not what these models are about.
@@ -252,7 +245,7 @@ fn loom_duplicates_are_taken_once() {
         let ask = |limit: Bound| {
             let mut choice = choice(vec![limit], 1);
             choice.terms.request_id = Some("r".into());
-            Reservation { choices: vec![choice] }
+            Reservation { choices: [choice].into() }
         };
         let other = {
             let (store, asked) = (store.clone(), ask(limit.clone()));
@@ -282,14 +275,10 @@ fn loom_lease_ends_once() {
     model(2, || {
         let store = store(1);
         let limit = bound(&store, "a", 10);
-        let choices = vec![choice(vec![limit.clone()], 10)];
+        let choices = [choice(vec![limit.clone()], 10)].into();
         let (Reserved::Taken(record, ..), _) = store.reserve_now(Reservation { choices }, START) else { panic!() };
         let name = Name::Lease(record.claim.id);
-        let settle = || End::Settle {
-            usage: Usage::tokens(3, 1),
-            amounts: Amounts::default().with(Meter::Total, 4),
-            cost: Pico(4),
-        };
+        let settle = || End::Settle { usage: Usage::tokens(3, 1), cost: Pico(4) };
         let end = |end: End| {
             let (store, name) = (store.clone(), name.clone());
             thread::spawn(move || store.end_now(&name, |_| end, START).is_ok_and(|ended| !ended.repeat))
@@ -317,8 +306,8 @@ fn loom_lease_ends_once() {
     assert!(OUTCOMES.iter().all(Seen::ever), "each of the three wins somewhere");
 }
 
-fn held(id: LeaseId) -> Claim {
-    Claim::new(id, terms(Vec::new()), START, Holds::new())
+fn held(id: LeaseId) -> Arc<Claim> {
+    Draft::new(terms(Vec::new())).open(id, START, Holds::new())
 }
 
 fn open(slab: &Slab) -> Arc<Claim> {
@@ -390,10 +379,10 @@ fn loom_cell_tells_who_would_have_to_wait() {
     static NEITHER: Seen = Seen::NEVER;
     model(3, || {
         let cell = Arc::new(TryCell::empty());
-        assert_eq!(cell.try_swap(Arc::new(1)), Some(None));
+        assert_eq!(cell.try_room().map(|room| room.replace(Arc::new(1))), Some(None));
         let looks = cell.clone();
         let looker = thread::spawn(move || looks.try_load().map(|found| *found));
-        let replaced = cell.try_swap(Arc::new(2)).map(|before| *before.expect("it is never empty"));
+        let replaced = cell.try_room().map(|room| *room.replace(Arc::new(2)).expect("it is never empty"));
         let found = looker.join().unwrap();
         match (found, replaced) {
             (Some(1), None) => REPLACEMENT_TOLD.again(),
@@ -403,7 +392,7 @@ fn loom_cell_tells_who_would_have_to_wait() {
         }
         let there = cell.try_load().map(|there| *there);
         assert_eq!(there, Some(1 + replaced.is_some() as u32), "nobody is in the way any more");
-        assert!(cell.try_swap(Arc::new(3)).is_some());
+        assert!(cell.try_room().is_some());
     });
     let seen = [&LOOK_TOLD, &REPLACEMENT_TOLD, &NEITHER].map(Seen::ever);
     assert_eq!(seen, [true; 3], "(the look was told, the replacement was told, neither was)");
@@ -459,7 +448,7 @@ fn loom_slab_is_looked_at_beside_an_insertion() {
 fn loom_lease_takes_one_first_step() {
     static ORDERS: [Seen; 2] = [Seen::NEVER; 2];
     model(3, || {
-        let claim = Arc::new(held(LeaseId { slot: 0, generation: 0, tag: 0 }));
+        let claim = held(LeaseId { slot: 0, generation: 0, tag: 0 });
         let other = {
             let claim = claim.clone();
             thread::spawn(move || {

@@ -104,24 +104,23 @@ impl Slab {
     pub(crate) fn insert(
         &self,
         place: Place<'_>,
-        make: impl FnOnce(LeaseId) -> Claim,
+        make: impl FnOnce(LeaseId) -> Arc<Claim>,
     ) -> (Arc<Claim>, Option<Arc<Claim>>) {
-        let mut free = self.next_free(place.counts);
-        let mut claim = Arc::new(make(free.id));
         let backoff = Backoff::new();
         loop {
-            let slot = claim.id.slot as usize;
-            if let Some(forgotten) = self.slots[slot].try_swap(claim.clone()) {
+            let free = self.next_free(place.counts);
+            let slot = free.id.slot as usize;
+            if let Some(room) = self.slots[slot].try_room() {
                 // It is the lease's from here on, until `close`.
                 std::mem::forget(place);
+                let claim = make(free.id);
+                let forgotten = room.replace(claim.clone());
                 return (claim, forgotten);
             }
             // Somebody is looking at what was there: another slot, rather than wait.
             // ORDERING: release, see `next_free`.
             self.marks[slot].store(free.mark, Ordering::Release);
             pause(&backoff);
-            free = self.next_free(place.counts);
-            claim = Arc::new(renamed(&claim, free.id));
         }
     }
 
@@ -197,9 +196,4 @@ impl Slab {
         }
         Ok(after)
     }
-}
-
-/// The same claim under another id, for the rare insertion that could not have its slot.
-fn renamed(claim: &Claim, id: LeaseId) -> Claim {
-    Claim::new(id, claim.terms.clone(), claim.at, claim.holds.clone())
 }

@@ -46,7 +46,7 @@ impl Asking<'_> {
             },
         };
         if let (Some(soft), Asking::Choice(choice)) = (spot.soft, self)
-            && choice.within_soft.contains(&at)
+            && choice.is_within_soft(at)
             && used().saturating_add(amount) > soft
         {
             return Err(Lack { limit: at, used: used(), asked: amount, wait: Wait::Unknown, soft: true });

@@ -4,9 +4,9 @@
 
 use super::*;
 use crate::estimate::InputEstimate;
-use crate::lease::Deal;
+use crate::lease::{Deal, Draft};
 use crate::principal::Principal;
-use crate::units::{Meter, Pico};
+use crate::units::Pico;
 
 const START: Now = Now::at(1 << 40);
 
@@ -31,6 +31,7 @@ fn unlimited() -> Choice {
         input: InputEstimate { expected: 0, reserve: 0, exact: true },
         output_ceiling: 0,
         output_expected: 0,
+        expected_cost: Pico(0),
         worst_cost: Pico(0),
         max_output_tokens: None,
         lesser: None,
@@ -40,8 +41,7 @@ fn unlimited() -> Choice {
         choices: 1,
         service_tier: None,
     };
-    let measures = [0; Meter::ALL.len()];
-    Choice { terms, worst: measures, likely: measures, after: None, within_soft: SmallVec::new(), yields: None }
+    Choice { terms: Draft::new(terms), when: None }
 }
 
 /// A late settle can be counted before the abandonment that it corrects: the tenant's count is below zero meanwhile, and
@@ -49,7 +49,8 @@ fn unlimited() -> Choice {
 #[test]
 fn a_count_below_zero_is_no_crowd() {
     let store = Memory::new(Bounds { rows: 1, open_leases: 8 });
-    let (Reserved::Taken(record, ..), _) = store.reserve_now(Reservation { choices: vec![unlimited()] }, START) else {
+    let (Reserved::Taken(record, ..), _) = store.reserve_now(Reservation { choices: [unlimited()].into() }, START)
+    else {
         panic!("there is room");
     };
     store.unresolved.pin().insert("t".into(), AtomicU64::new(0u64.wrapping_sub(1)));

@@ -5,7 +5,7 @@
 use super::scene::{AGE, LIFE, ROOMY, Scene, TICK, policy, request};
 use crate::gate::{Decision, Lease};
 use crate::journal::{Journal, Replayed, Ring, replay};
-use crate::lease::{Cause, EndError, Receipt, State};
+use crate::lease::{Cause, EndError, State};
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::store::Name;
@@ -52,17 +52,17 @@ pub fn l2_every_order_of_endings_leaves_the_sum_of_usage<S: TestStore>() {
             let lease = leases[way].take().expect("each ends once");
             match way {
                 0 => {
-                    assert!(!scene.settle(&lease, 10, 5).unwrap().repeat);
-                    assert!(scene.settle(&lease, 10, 5).unwrap().repeat);
+                    assert!(!scene.settle(&lease, 10, 5).unwrap().is_repeat());
+                    assert!(scene.settle(&lease, 10, 5).unwrap().is_repeat());
                 }
                 1 => {
-                    assert!(!scene.cancel(&lease).unwrap().repeat);
-                    assert!(scene.cancel(&lease).unwrap().repeat);
+                    assert!(!scene.cancel(&lease).unwrap().is_repeat());
+                    assert!(scene.cancel(&lease).unwrap().is_repeat());
                 }
                 2 => {
                     drop(lease);
-                    assert!(scene.settle_late(ids[2], 20, 7).unwrap().late);
-                    assert!(scene.settle_late(ids[2], 20, 7).unwrap().repeat);
+                    assert!(scene.settle_late(ids[2], 20, 7).unwrap().is_late());
+                    assert!(scene.settle_late(ids[2], 20, 7).unwrap().is_repeat());
                 }
                 _ => {
                     scene.pass(LIFE - TICK);
@@ -97,13 +97,13 @@ pub fn l3_an_ending_repeats_its_first_receipt<S: TestStore>() {
         S::wait(lease.unresolved(Cause::NoUsage, None)),
     ] {
         let again = again.unwrap();
-        assert!(again.repeat);
-        assert_eq!(Receipt { repeat: false, ..again }, first);
+        assert!(again.is_repeat());
+        assert_eq!(again.first(), first);
     }
     let other = scene.lease(&request("s", 600, 400));
     let first = scene.cancel(&other).unwrap();
-    assert_eq!((first.outcome, first.returned(Meter::Total)), ("cancelled", 1000));
-    assert!(scene.cancel(&other).unwrap().repeat);
+    assert_eq!((first.outcome(), first.returned(Meter::Total)), ("cancelled", 1000));
+    assert!(scene.cancel(&other).unwrap().is_repeat());
     drop((lease, other));
     assert_eq!(scene.balances(), before);
 }
@@ -172,7 +172,7 @@ pub fn l5_what_was_sent_is_not_cancelled<S: TestStore>() {
     let clean = scene.balances();
     let lease = scene.lease(&request("r", 600, 400));
     let receipt = scene.cancel(&lease).unwrap();
-    assert_eq!((receipt.outcome, receipt.returned(Meter::Total), receipt.cost.0), ("cancelled", 1000, 0));
+    assert_eq!((receipt.outcome(), receipt.returned(Meter::Total), receipt.cost().0), ("cancelled", 1000, 0));
     assert_eq!(scene.balances(), clean);
     assert!(!scene.sent(&lease), "a lease that has ended must not be sent");
     let lease = scene.lease(&request("s", 600, 400));
@@ -182,7 +182,7 @@ pub fn l5_what_was_sent_is_not_cancelled<S: TestStore>() {
     assert_eq!((error.code(), error), ("cancel_after_sent", EndError::CancelAfterSent(lease.id())));
     assert_eq!(scene.balances(), before);
     // The lease is still open, and an answer that proves that nothing ran gives all of it back.
-    assert_eq!(S::wait(lease.finish(Outcome::NotRun)).unwrap().charged.get(Meter::Money), 0);
+    assert_eq!(S::wait(lease.finish(Outcome::NotRun)).unwrap().charged().get(Meter::Money), 0);
     assert_eq!(scene.balances(), clean);
 }
 
@@ -202,7 +202,7 @@ pub fn l6_a_repeat_finds_the_open_lease<S: TestStore>() {
     assert_eq!(scene.balances(), before, "dropping a repeat ends nothing");
     let repeat = scene.lease(&request("r", 600, 400));
     scene.settle(&repeat, 500, 300).unwrap();
-    assert!(scene.settle(&lease, 500, 300).unwrap().repeat);
+    assert!(scene.settle(&lease, 500, 300).unwrap().is_repeat());
     assert_eq!((scene.used("tpd"), scene.used("max_inflight")), (800, 0));
     assert_eq!(scene.story("r"), ["admitted", "refused", "refused", "refused", "settled"]);
 }
@@ -221,7 +221,7 @@ pub fn l6_an_ended_id_is_refused_with_its_receipt<S: TestStore>() {
         let refusal = scene.refusal(&request(id, 600, 400));
         assert_eq!(refusal.reason, Reason::RequestAlreadyEnded);
         let receipt = refusal.receipt.unwrap_or_else(|| panic!("{id}: no receipt"));
-        assert_eq!((receipt.outcome, receipt.repeat), (id, true));
+        assert_eq!((receipt.outcome(), receipt.is_repeat()), (id, true));
     }
     assert_eq!(scene.balances(), before);
 }
@@ -402,9 +402,9 @@ pub fn a_late_settle_corrects_once<S: TestStore>() {
     drop(lease);
     let outcome = || Outcome::Final(Usage::tokens(200, 100));
     let receipt = S::wait(scene.gate.finalize(Name::Request("r".into()), outcome())).unwrap();
-    assert_eq!((receipt.late, receipt.repeat, receipt.returned(Meter::Total)), (true, false, 700));
+    assert_eq!((receipt.is_late(), receipt.is_repeat(), receipt.returned(Meter::Total)), (true, false, 700));
     assert_eq!((scene.used("tpd"), scene.used("max_inflight")), (300, 1), "the other's slot is its own");
-    assert!(S::wait(scene.gate.finalize(Name::Lease(id), outcome())).unwrap().repeat);
+    assert!(S::wait(scene.gate.finalize(Name::Lease(id), outcome())).unwrap().is_repeat());
     assert_eq!(scene.settle_late(id, 200, 101).unwrap_err().code(), "lease_conflict");
     assert_eq!((scene.used("tpd"), scene.used("max_inflight"), scene.open()), (300, 1, 1));
     drop(other);
@@ -425,8 +425,8 @@ pub fn an_unresolved_lease_is_closed_after_its_age<S: TestStore>() {
     assert_eq!((scene.used("tpd"), scene.used("daily_budget_usd")), (1000, 100_000));
     let record = scene.find(id).expect("known");
     let State::Settled(settled) = record.state() else { panic!("{record:?}") };
-    assert!(settled.usage.is_none() && settled.late);
-    assert_eq!((settled.amounts.get(Meter::Total), settled.amounts.get(Meter::InFlight)), (1000, 0));
+    assert!(settled.usage().is_none() && settled.late);
+    assert_eq!((record.charged().get(Meter::Total), record.charged().get(Meter::InFlight)), (1000, 0));
     let error = scene.settle_late(id, 1, 1).unwrap_err();
     assert!(matches!(error, EndError::Conflict { field: "usage", .. }), "{error}");
 }

@@ -34,16 +34,16 @@ pub fn worked_example<S: TestStore>() {
 
     assert!(scene.sent(&lease));
     let receipt = scene.settle(&lease, 30_000, 10_000).unwrap();
-    assert_eq!((receipt.outcome, receipt.late, receipt.repeat), ("settled", false, false));
+    assert_eq!((receipt.outcome(), receipt.is_late(), receipt.is_repeat()), ("settled", false, false));
     assert_eq!(receipt.returned(Meter::Money), usd("0.02"));
-    assert_eq!((receipt.cost.to_string(), receipt.charged.get(Meter::Total)), ("0.04".to_owned(), 40_000));
+    assert_eq!((receipt.cost().to_string(), receipt.charged().get(Meter::Total)), ("0.04".to_owned(), 40_000));
     let after = (left("daily_budget_usd"), left("monthly_budget_usd"), left("tpd"), left("max_inflight"));
     assert_eq!(after, (usd("0.96"), usd("19.96"), 960_000, 1));
 
     let again = scene.settle(&lease, 30_000, 10_000).unwrap();
-    assert!(again.repeat);
+    assert!(again.is_repeat());
     let outcome = Outcome::Final(Usage::tokens(30_000, 10_000));
-    assert!(S::wait(scene.gate.finalize(Name::Request("r1".into()), outcome)).unwrap().repeat);
+    assert!(S::wait(scene.gate.finalize(Name::Request("r1".into()), outcome)).unwrap().is_repeat());
     drop(lease);
     assert_eq!((left("daily_budget_usd"), left("tpd"), left("max_inflight")), (usd("0.96"), 960_000, 1));
 }
@@ -139,7 +139,7 @@ pub fn an_extension_raises_all_or_nothing<S: TestStore>() {
     assert_eq!(scene.balances(), before);
     assert!(scene.sent(&lease));
     let receipt = scene.settle(&lease, 600, 700).unwrap();
-    assert_eq!((receipt.held.get(Meter::Total), receipt.returned(Meter::Total)), (2000, 700));
+    assert_eq!((receipt.held().get(Meter::Total), receipt.returned(Meter::Total)), (2000, 700));
     assert_eq!((scene.used("tpd"), scene.used("daily_budget_usd")), (1300, usd("0.0013")));
     assert_eq!((scene.used("max_inflight"), scene.used("rpd")), (0, 1));
     assert_eq!(scene.story("r"), ["admitted", "extended", "refused", "settled"]);

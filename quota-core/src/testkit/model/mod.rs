@@ -150,8 +150,14 @@ pub struct ModelReceipt {
 
 impl From<Receipt> for ModelReceipt {
     fn from(receipt: Receipt) -> ModelReceipt {
-        let Receipt { outcome, cost, held, charged, late, repeat, .. } = receipt;
-        ModelReceipt { outcome, cost, held, charged, late, repeat }
+        ModelReceipt {
+            outcome: receipt.outcome(),
+            cost: receipt.cost(),
+            held: receipt.held(),
+            charged: receipt.charged(),
+            late: receipt.is_late(),
+            repeat: receipt.is_repeat(),
+        }
     }
 }
 

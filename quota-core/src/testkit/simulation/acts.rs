@@ -433,7 +433,9 @@ impl World<'_> {
             (Course::Twice, _) => {
                 let second = self.try_ending(slot, ending)?;
                 let same = match (&first, second.as_ref()) {
-                    (Some(first), Some(Some(second))) => Receipt { repeat: true, ..first.clone() } == *second,
+                    (Some(first), Some(Some(second))) => {
+                        second.is_repeat() && second.clone().first() == first.clone().first()
+                    }
                     (_, None) => true,
                     (first, Some(second)) => first.is_none() == second.is_none(),
                 };
@@ -493,12 +495,12 @@ impl World<'_> {
             }
             Err(EndError::Unknown(_)) if self.ledger.may_be_forgotten(place) => Ok(Some(None)),
             Ok(receipt) if !unanswered => {
-                let told = if receipt.repeat { Outcome::Repeat } else { Outcome::Fresh };
+                let told = if receipt.is_repeat() { Outcome::Repeat } else { Outcome::Fresh };
                 if told != wanted {
                     return Err(format!("lease {place}: {ending:?} is told as {told:?}, not {wanted:?}"));
                 }
                 self.ledger.check_receipt(place, &receipt)?;
-                let counter = if receipt.repeat { &mut self.summary.repeats } else { &mut self.summary.ended };
+                let counter = if receipt.is_repeat() { &mut self.summary.repeats } else { &mut self.summary.ended };
                 *counter += 1;
                 Ok(Some(Some(receipt)))
             }

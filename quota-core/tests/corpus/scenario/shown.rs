@@ -138,16 +138,16 @@ fn receipt(receipt: &Receipt) -> Found {
         Meter::ALL.into_iter().map(|meter| (meter.name().to_owned(), amount(meter, of(meter)))).collect()
     };
     object(json!({
-        "outcome": receipt.outcome,
-        "request": receipt.request_id,
-        "cost": receipt.cost.to_string(),
-        "late": receipt.late,
-        "repeat": receipt.repeat,
-        "held": of(&|meter| receipt.held.get(meter)),
-        "charged": of(&|meter| receipt.charged.get(meter)),
+        "outcome": receipt.outcome(),
+        "request": receipt.request_id(),
+        "cost": receipt.cost().to_string(),
+        "late": receipt.is_late(),
+        "repeat": receipt.is_repeat(),
+        "held": of(&|meter| receipt.held().get(meter)),
+        "charged": of(&|meter| receipt.charged().get(meter)),
         "returned": of(&|meter| receipt.returned(meter)),
         "overrun": of(&|meter| receipt.overrun(meter)),
-        "assumed": receipt.outcome == "settled" && receipt.usage.is_none(),
+        "assumed": receipt.outcome() == "settled" && receipt.usage().is_none(),
     }))
 }
 

@@ -447,12 +447,12 @@ impl Ledger {
                 (Standing::Unresolved, unresolved.cause == Cause::Expired)
             }
             State::Settled(settled) => {
-                let next = match (&settled.usage, asked) {
+                let next = match (&settled.usage(), asked) {
                     (None, _) if ages || crowded && (expires || abandoned) || lease.ending_unseen => None,
                     (Some(usage), Some(Ending::Settle(used))) if used.is(usage) => Some(used),
                     _ => {
                         let (was, unresolved) = (lease.standing, self.unresolved[lease.tenant]);
-                        let usage = &settled.usage;
+                        let usage = &settled.usage();
                         return Err(format!(
                             "lease {place}, {was:?}, was settled as {usage:?}, asked {asked:?}; {unresolved} unresolved"
                         ));
@@ -460,8 +460,8 @@ impl Ledger {
                 };
                 let charged = next.map_or_else(|| lease.reserved(), |used| used.amounts(lease.price));
                 let cost = next.map_or(settled.cost, |used| lease.price.cost(&used));
-                if (settled.amounts, settled.cost) != (charged, cost) {
-                    let (was, is) = ((settled.amounts, settled.cost), (charged, cost));
+                if (record.charged(), settled.cost) != (charged, cost) {
+                    let (was, is) = ((record.charged(), settled.cost), (charged, cost));
                     return Err(format!("lease {place} was charged {was:?} in place of {is:?}"));
                 }
                 (Standing::Settled(next), next.is_none())
@@ -569,7 +569,8 @@ impl Ledger {
             Standing::Settled(None) => ("settled", lease.reserved()),
             Standing::Cancelled => ("cancelled", Amounts::default()),
         };
-        let (told, wanted) = ((receipt.outcome, receipt.charged, receipt.late), (outcome, charged, lease.late));
+        let (told, wanted) =
+            ((receipt.outcome(), receipt.charged(), receipt.is_late()), (outcome, charged, lease.late));
         if told == wanted { Ok(()) } else { Err(format!("the receipt of lease {place}: {told:?}, not {wanted:?}")) }
     }
 
