@@ -94,15 +94,19 @@ pub(crate) struct Spot {
     pub(crate) hold: Hold,
     pub(crate) column: u8,
     pub(crate) shadow: bool,
+    /// Whether it refuses, and is asked for the same amount whatever is in use.
+    pub(crate) is_plain: bool,
     pub(crate) soft: Option<u64>,
 }
 
 impl Spot {
     fn of(bound: &Bound) -> Spot {
         let &Bound { account, meter, rule, hold, period, shadow, soft, .. } = bound;
-        Spot { rule, period, meter, hold, column: account.column, shadow, soft }
+        let is_plain = !shadow && hold != Hold::Adaptive;
+        Spot { rule, period, meter, hold, column: account.column, shadow, is_plain, soft }
     }
 
+    #[inline(always)]
     pub(crate) fn at(&self, now: Now) -> At {
         At { now, period: self.period }
     }

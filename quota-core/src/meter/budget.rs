@@ -26,23 +26,22 @@ impl Budget {
         self.hard
     }
 
-    #[inline]
+    #[inline(always)]
     fn largest(&self) -> u64 {
         (1 << self.amount_bits) - 1
     }
 
-    #[inline]
+    #[inline(always)]
     fn pack(&self, number: u64, amount: u64) -> u64 {
         number << self.amount_bits | amount.min(self.largest())
     }
 
-    #[inline]
+    #[inline(always)]
     fn wrap(&self, number: u32) -> u64 {
         (number as u64) & (u64::MAX >> self.amount_bits)
     }
 
     /// The period number and the amount that count at this moment: those of the word, unless its period is past.
-    #[inline]
     fn current(&self, word: u64, number: u32) -> (u64, u64) {
         let (stored, amount) = (word >> self.amount_bits, word & self.largest());
         let number = self.wrap(number);
@@ -57,16 +56,27 @@ impl Budget {
         if ahead != 0 && ahead < 1 << (width - 1) { (number, 0) } else { (stored, amount) }
     }
 
-    #[inline]
     pub(super) fn take(&self, word: u64, n: u64, at: &At) -> Result<Taken, Wait> {
-        let (number, used) = self.current(word, at.period.number);
-        match used.checked_add(n) {
-            // Taking nothing still moves the word to this period, so that a later overrun finds its own.
-            _ if n == 0 => Ok(Taken { word: self.pack(number, used), mark: number }),
-            Some(sum) if sum <= self.hard => Ok(Taken { word: self.pack(number, sum), mark: number }),
-            _ if n > self.hard => Err(Wait::Never),
-            _ => Err(Wait::After(Duration::from_nanos(at.period.end.saturating_sub(at.now.wall).max(1)))),
+        self.fit(word, n, at).ok_or_else(|| self.wait(n, at))
+    }
+
+    /// Taking nothing still moves the word to this period, so that a later overrun finds its own.
+    #[inline(always)]
+    pub(super) fn fit(&self, word: u64, n: u64, at: &At) -> Option<Taken> {
+        let mut number = self.wrap(at.period.number);
+        let mut used = word & self.largest();
+        if word >> self.amount_bits != number {
+            (number, used) = self.current(word, at.period.number);
         }
+        let sum = used.checked_add(n)?;
+        (n == 0 || sum <= self.hard).then(|| Taken { word: self.pack(number, sum), mark: number })
+    }
+
+    fn wait(&self, n: u64, at: &At) -> Wait {
+        if n > self.hard {
+            return Wait::Never;
+        }
+        Wait::After(Duration::from_nanos(at.period.end.saturating_sub(at.now.wall).max(1)))
     }
 
     pub(super) fn charge(&self, word: u64, n: u64, at: &At) -> Taken {
@@ -75,7 +85,7 @@ impl Budget {
     }
 
     /// Changes nothing once the period of the hold is over: a new period neither gains nor loses by an old one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn correct(&self, word: u64, mark: u64, held: u64, used: u64) -> u64 {
         let (stored, amount) = (word >> self.amount_bits, word & self.largest());
         if stored != mark {

@@ -29,21 +29,25 @@ impl Gauge {
         self.hard
     }
 
-    #[inline]
     pub(super) fn take(&self, word: u64, n: u64) -> Result<Taken, Wait> {
-        match word.checked_add(n) {
-            _ if n == 0 => Ok(Taken { word, mark: 0 }),
-            Some(sum) if sum <= self.hard => Ok(Taken { word: sum, mark: 0 }),
-            _ if n > self.hard || self.lasting => Err(Wait::Never),
-            _ => Err(Wait::Unknown),
-        }
+        self.fit(word, n).ok_or_else(|| self.wait(n))
+    }
+
+    #[inline(always)]
+    pub(super) fn fit(&self, word: u64, n: u64) -> Option<Taken> {
+        let sum = word.checked_add(n)?;
+        (n == 0 || sum <= self.hard).then_some(Taken { word: sum, mark: 0 })
+    }
+
+    fn wait(&self, n: u64) -> Wait {
+        if n > self.hard || self.lasting { Wait::Never } else { Wait::Unknown }
     }
 
     pub(super) fn charge(&self, word: u64, n: u64) -> Taken {
         Taken { word: word.saturating_add(n), mark: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn correct(&self, word: u64, held: u64, used: u64) -> u64 {
         word.saturating_sub(held).saturating_add(used)
     }

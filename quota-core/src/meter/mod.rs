@@ -94,13 +94,23 @@ impl Rule {
     ///
     /// # Errors
     /// How long until it would fit. The word is then unchanged.
-    #[inline]
     pub fn take(&self, word: u64, amount: u64, at: &At) -> Result<Taken, Wait> {
         match self {
             Rule::Rate(rate) => rate.take(word, amount, at.now.mono),
             Rule::Budget(budget) => budget.take(word, amount, at),
             Rule::Gauge(gauge) => gauge.take(word, amount),
             Rule::Span(span) => span.take(word, amount, at.now.mono),
+        }
+    }
+
+    /// As [`take`](Rule::take), without saying how long until it would fit: the way of nearly all requests.
+    #[inline(always)]
+    pub(crate) fn fit(&self, word: u64, amount: u64, at: &At) -> Option<Taken> {
+        match self {
+            Rule::Rate(rate) => rate.fit(word, amount, at.now.mono),
+            Rule::Budget(budget) => budget.fit(word, amount, at),
+            Rule::Gauge(gauge) => gauge.fit(word, amount),
+            Rule::Span(span) => span.fit(word, amount, at.now.mono),
         }
     }
 
@@ -117,7 +127,7 @@ impl Rule {
     /// Replaces a held amount by the amount used: gives the rest back, or charges the overrun as debt.
     ///
     /// A correction lands in the window in which the hold was taken, and in no other.
-    #[inline]
+    #[inline(always)]
     pub fn correct(&self, word: u64, mark: u64, held: u64, used: u64, at: &At) -> u64 {
         match self {
             Rule::Rate(rate) => rate.correct(word, mark, held, used, at.now.mono),

@@ -14,17 +14,21 @@ use super::{Reading, Taken, Wait};
 pub struct Rate {
     amount: u64,
     period: u64,
+    /// 0 where the amount is.
     burst: u64,
     /// The time that a full bucket takes to refill, and the slack of [`latest`](Rate::latest); reckoned once, for divisions
     /// are what a taking costs.
     full: u64,
     slack: u64,
+    /// The time of one unit, where that is a whole number of nanoseconds; else 0.
+    unit: u64,
 }
 
 impl Rate {
     /// `amount` per `period` nanoseconds with the given burst. An amount or a burst of 0 lets nothing pass.
     pub fn new(amount: u64, period: u64, burst: u64) -> Rate {
-        let mut rate = Rate { amount, period, burst, full: 0, slack: 0 };
+        let mut rate = Rate { amount, period, burst: if amount == 0 { 0 } else { burst }, full: 0, slack: 0, unit: 0 };
+        rate.unit = if period.checked_rem(amount) == Some(0) { period / amount } else { 0 };
         rate.full = rate.cost(burst);
         rate.slack = match period.checked_rem(amount) {
             None | Some(0) => 0,
@@ -34,22 +38,25 @@ impl Rate {
     }
 
     pub(super) fn burst(&self) -> u64 {
-        if self.amount == 0 { 0 } else { self.burst }
+        self.burst
     }
 
     /// The time that `n` units take to refill, rounded up: never in favour of the taker.
-    #[inline]
+    #[inline(always)]
     fn cost(&self, n: u64) -> u64 {
-        if n == 0 {
-            return 0;
+        match n.checked_mul(self.unit) {
+            Some(time) if self.unit != 0 => time,
+            _ => self.divided_cost(n),
         }
-        if self.amount == 0 {
-            return u64::MAX;
-        }
-        match n.checked_mul(self.period) {
-            Some(product) => product.div_ceil(self.amount),
-            None => {
-                let wide = (n as u128 * self.period as u128).div_ceil(self.amount as u128);
+    }
+
+    fn divided_cost(&self, n: u64) -> u64 {
+        match (n.checked_mul(self.period), self.amount) {
+            _ if n == 0 => 0,
+            (_, 0) => u64::MAX,
+            (Some(product), amount) => product.div_ceil(amount),
+            (None, amount) => {
+                let wide = (n as u128 * self.period as u128).div_ceil(amount as u128);
                 u64::try_from(wide).unwrap_or(u64::MAX)
             }
         }
@@ -60,7 +67,7 @@ impl Rate {
     /// Costs are rounded up, so where a unit is no whole number of nanoseconds, `burst` single takings come to some
     /// nanoseconds more than one taking of `burst`. That much is let pass, for a thousand full buckets in a row, and
     /// never more than a 64th of a unit.
-    #[inline]
+    #[inline(always)]
     fn latest(&self, now: u64) -> u64 {
         now.saturating_add(self.full).saturating_add(self.slack)
     }
@@ -71,21 +78,25 @@ impl Rate {
         u64::try_from(wide).unwrap_or(u64::MAX)
     }
 
-    #[inline]
     pub(super) fn take(&self, word: u64, n: u64, now: u64) -> Result<Taken, Wait> {
-        if n == 0 {
-            return Ok(Taken { word, mark: word });
-        }
-        if n > self.burst() {
-            return Err(Wait::Never);
+        self.fit(word, n, now).ok_or_else(|| self.wait(word, n, now))
+    }
+
+    #[inline(always)]
+    pub(super) fn fit(&self, word: u64, n: u64, now: u64) -> Option<Taken> {
+        let end = match n {
+            0 => word,
+            _ => word.max(now).saturating_add(self.cost(n)),
+        };
+        (n == 0 || n <= self.burst && end <= self.latest(now)).then_some(Taken { word: end, mark: end })
+    }
+
+    fn wait(&self, word: u64, n: u64, now: u64) -> Wait {
+        if n > self.burst {
+            return Wait::Never;
         }
         let end = word.max(now).saturating_add(self.cost(n));
-        let latest = self.latest(now);
-        if end <= latest {
-            Ok(Taken { word: end, mark: end })
-        } else {
-            Err(Wait::After(Duration::from_nanos(end - latest)))
-        }
+        Wait::After(Duration::from_nanos(end.saturating_sub(self.latest(now))))
     }
 
     /// In shadow the bucket stays empty while demand is above the rate; it does not run up a debt that a limit which
@@ -103,7 +114,7 @@ impl Rate {
 
     /// A hold is refilled by time whether it is used or not, so only its part that still lies ahead (`mark` is where
     /// it ends) can be given back: what the bucket has already earned again is not paid twice.
-    #[inline]
+    #[inline(always)]
     pub(super) fn correct(&self, word: u64, mark: u64, held: u64, used: u64, now: u64) -> u64 {
         let (held, used) = (self.cost(held), self.cost(used));
         if used <= held {
@@ -115,7 +126,7 @@ impl Rate {
     }
 
     pub(super) fn read(&self, word: u64, now: u64) -> Reading {
-        let burst = self.burst();
+        let burst = self.burst;
         let latest = self.latest(now);
         let start = word.max(now);
         let (used, remaining) = if burst == 0 {

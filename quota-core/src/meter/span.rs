@@ -33,11 +33,15 @@ impl Span {
     }
 
     pub(super) fn take(&self, word: u64, n: u64, now: u64) -> Result<Taken, Wait> {
+        self.fit(word, n, now).ok_or(Wait::Never)
+    }
+
+    pub(super) fn fit(&self, word: u64, n: u64, now: u64) -> Option<Taken> {
         let end = self.end(word, now);
         match n {
-            0 => Ok(Taken { word, mark: 0 }),
-            _ if self.nanos == 0 || now > end => Err(Wait::Never),
-            _ => Ok(Taken { word: end, mark: 0 }),
+            0 => Some(Taken { word, mark: 0 }),
+            _ if self.nanos == 0 || now > end => None,
+            _ => Some(Taken { word: end, mark: 0 }),
         }
     }
 

@@ -55,7 +55,7 @@ impl Choice {
         self.ask_of(bound.meter, bound.hold)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ask_of(&self, meter: Meter, hold: Hold) -> Ask {
         let terms = &*self.terms;
         let worst = || terms.worst(meter);

@@ -28,7 +28,7 @@ use self::row::Rows;
 pub use self::row::{Header, Rows, Spare, Words};
 use self::slab::Slab;
 use self::table::Table;
-use self::taking::{Asking, Miss, owned};
+use self::taking::{Asking, Miss, blank, is_owned};
 use self::wheel::Wheel;
 use super::{AccountsFull, Choice, Ended, Extended, Lacks, Name, Reservation, Reserved, Store, Swept};
 use crate::account::{Account, Bound, Column, Lineup};
@@ -129,7 +129,7 @@ impl Memory {
                 lacks.push(Lacks::new());
                 continue;
             }
-            let mut holds = Holds::new();
+            let mut holds = blank(&choices[at].terms.deal.lineup);
             match self.try_choice(&mut choices[at], &mut place, &mut holds, now) {
                 Ok(()) => {
                     let Some(place) = place else { unreachable!("nothing is taken without a place") };
@@ -221,8 +221,8 @@ impl Memory {
                 return Extended::Raised(record);
             }
             // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
-            let mut holds = Holds::new();
-            match self.try_lineup(&lineup, &Asking::More(&more), || true, &mut holds, now) {
+            let mut holds = blank(&lineup);
+            match self.try_lineup(&lineup, Asking::More(&more), || true, &mut holds, now) {
                 Ok(()) => {}
                 Err(Miss::Short(lacks)) => return Extended::Short(*lacks),
                 Err(_) => return Extended::Unavailable,
@@ -344,7 +344,7 @@ impl Memory {
         let mut out = SmallVec::with_capacity(lineup.limits().len());
         for span in lineup.rows() {
             let words = self.rows.read(span.row);
-            let here = owned(span, &words).is_ok();
+            let here = is_owned(span, &words);
             for bound in &lineup.limits()[span.from as usize..span.to as usize] {
                 out.push(if here { words[bound.account.column as usize] } else { self.read_moved(bound) });
             }

@@ -108,8 +108,8 @@ fn choice(limits: Vec<Bound>, amount: u64) -> Choice {
 
 /// Takes what a choice asks; the bound on open leases is not what these models are about.
 fn take(store: &Memory, choice: &Choice) -> Result<(), Miss> {
-    let (asking, mut holds) = (Asking::Choice(choice), Holds::new());
-    store.try_lineup(&choice.terms.deal.lineup, &asking, || true, &mut holds, START)
+    let (asking, lineup) = (Asking::Choice(choice), &choice.terms.deal.lineup);
+    store.try_lineup(lineup, asking, || true, &mut blank(lineup), START)
 }
 
 fn admits(store: &Memory, limits: Vec<Bound>, amount: u64) -> bool {
@@ -213,16 +213,16 @@ fn loom_reserve_tries_again_after_an_undo() {
             let (store, a, b) = (store.clone(), a.clone(), b.clone());
             thread::spawn(move || {
                 let choice = choice(vec![a, b], 1);
-                let (asking, mut holds) = (Asking::Choice(&choice), Holds::new());
-                let lineup = &choice.terms.deal.lineup;
-                assert!(store.take(lineup, &asking, &Looked::new(), &mut holds, START).is_err());
+                let (asking, lineup) = (Asking::Choice(&choice), &choice.terms.deal.lineup);
+                let mut holds = blank(lineup);
+                assert!(store.take(lineup, asking, &Looked::new(), &mut holds, START).is_err());
             })
         };
         let mine = choice(vec![a.clone()], 1);
-        let (mut rows, mut holds) = (Looked::new(), Holds::new());
         let (lineup, asking) = (&mine.terms.deal.lineup, Asking::Choice(&mine));
-        let looked = store.look(lineup, &asking, &mut rows, &mut holds, START);
-        let first = looked.and_then(|()| store.take(lineup, &asking, &rows, &mut holds, START));
+        let (mut rows, mut holds) = (Looked::new(), blank(lineup));
+        let looked = store.look(lineup, asking, &mut rows, &mut holds, START);
+        let first = looked.and_then(|()| store.take(lineup, asking, &rows, &mut holds, START));
         let raced = matches!(first, Err(Miss::Raced(_)));
         if first.is_err() && take(&store, &mine).is_ok() && raced {
             TRIED_AGAIN.again();

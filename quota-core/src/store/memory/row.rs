@@ -176,10 +176,9 @@ impl Rows {
     pub fn update<R>(&self, spare: &mut Spare, row: u32, mut change: impl FnMut(&mut Words) -> Option<R>) -> Option<R> {
         let backoff = Backoff::new();
         loop {
-            let (header, before) = self.snapshot(row);
-            let mut next = before;
-            let result = change(&mut next)?;
-            if next == before || self.replace(spare, row, header, &next) {
+            let (header, mut words) = self.snapshot(row);
+            let result = change(&mut words)?;
+            if self.replace(spare, row, header, &words) {
                 return Some(result);
             }
             crate::sync::pause(&backoff);

@@ -16,6 +16,7 @@ use crate::store::{AccountsFull, Ask, Choice, Lack, Lacks};
 use crate::time::{Now, Period};
 
 /// What is asked of the limits of a lineup.
+#[derive(Clone, Copy)]
 pub(super) enum Asking<'a> {
     /// What a choice asks.
     Choice(&'a Choice),
@@ -24,23 +25,66 @@ pub(super) enum Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Takes from a limit's word among its row's, and adds the hold. Adds nothing where nothing is asked: taking an amount
-    /// of 0 would still move a budget's word to its period.
-    #[inline]
-    fn take(&self, at: u16, spot: &Spot, words: &mut Words, holds: &mut Holds, now: Now) -> Result<(), Lack> {
+    /// Takes from the limits of one row, and pins it; puts what is held into the row's part of the holds, and tells every
+    /// limit that has no room.
+    #[inline(always)]
+    fn take_row(
+        self,
+        lineup: &Lineup,
+        span: &RowSpan,
+        words: &mut Words,
+        holds: &mut [Hold],
+        now: Now,
+        mut short: impl FnMut(Lack),
+    ) -> Result<(), Miss> {
+        if !is_owned(span, words) {
+            return Err(Miss::Stale);
+        }
+        if !row::pin(words) {
+            return Err(Miss::Crowded);
+        }
+        // Most choices have no soft amounts to mind, and ask most limits for one amount whatever is in use.
+        let plain = match self {
+            Asking::Choice(choice) if choice.within_soft.is_empty() => Some(choice),
+            _ => None,
+        };
+        let places = span.from as usize..span.to as usize;
+        for ((spot, hold), at) in lineup.spots()[places.clone()].iter().zip(&mut holds[places]).zip(span.from..) {
+            let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
+            if spot.is_plain
+                && let Some(choice) = plain
+            {
+                let amount = choice.ask_of(spot.meter, spot.hold).amount;
+                if let Some(taken) = spot.rule.fit(*word, amount, &spot.at(now)) {
+                    *word = taken.word;
+                    *hold = Hold { limit: at, amount, mark: taken.mark, word: taken.word };
+                    continue;
+                }
+            }
+            match self.take(at, spot, *word, now) {
+                Ok(held) => (*hold, *word) = (held, held.word),
+                Err(lack) => short(lack),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is held of a limit after taking what is asked of it.
+    #[cold]
+    fn take(self, at: u16, spot: &Spot, word: u64, now: Now) -> Result<Hold, Lack> {
         let (ask, moment) = match self {
             Asking::Choice(choice) => (choice.ask_of(spot.meter, spot.hold), spot.at(now)),
             Asking::More(more) => match more.get(at as usize) {
                 Some(&(amount, period)) if amount > 0 => (Ask { amount, near: amount }, At { now, period }),
-                _ => return Ok(()),
+                // Even taking an amount of 0 would move a budget on to its present period.
+                _ => return Ok(Hold { limit: at, amount: 0, mark: 0, word }),
             },
         };
-        let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
-        let amount = ask.amount_on(&spot.rule, *word, &moment);
-        let used = || spot.rule.read(*word, &moment).used;
+        let amount = ask.amount_on(&spot.rule, word, &moment);
+        let used = || spot.rule.read(word, &moment).used;
         let taken = match spot.shadow {
-            true => spot.rule.charge(*word, amount, &moment),
-            false => match spot.rule.take(*word, amount, &moment) {
+            true => spot.rule.charge(word, amount, &moment),
+            false => match spot.rule.take(word, amount, &moment) {
                 Ok(taken) => taken,
                 Err(wait) => return Err(Lack { limit: at, used: used(), asked: amount, wait, soft: false }),
             },
@@ -51,20 +95,12 @@ impl Asking<'_> {
         {
             return Err(Lack { limit: at, used: used(), asked: amount, wait: Wait::Unknown, soft: true });
         }
-        *word = taken.word;
-        holds.push(Hold { limit: at, amount, mark: taken.mark, word: taken.word });
-        Ok(())
+        Ok(Hold { limit: at, amount, mark: taken.mark, word: taken.word })
     }
 }
 
 /// Rows that have room for what is asked: the header that proves how they stood, and how they would stand.
 pub(super) type Looked = SmallVec<[(Header, Words); 4]>;
-
-/// Where the holds on a row's limits are, among holds in the order of the lineup.
-fn range_of(span: &RowSpan, holds: &[Hold]) -> std::ops::Range<usize> {
-    let before = |limit: u16| holds.iter().take_while(|hold| hold.limit < limit).count();
-    before(span.from)..before(span.to)
-}
 
 /// Why a choice was not taken.
 pub(super) enum Miss {
@@ -78,7 +114,8 @@ pub(super) enum Miss {
 }
 
 impl Memory {
-    /// Takes what a choice asks, and a place for its lease unless there is one; what it holds then is put into `holds`.
+    /// Takes what a choice asks, and a place for its lease unless there is one; what it holds then is put into `holds`, which
+    /// has room for it.
     pub(super) fn try_choice<'s>(
         &'s self,
         choice: &mut Choice,
@@ -91,11 +128,11 @@ impl Memory {
             *place = place.take().or_else(|| self.slab.place());
             place.is_some()
         };
-        match self.try_lineup(&choice.terms.deal.lineup, &Asking::Choice(choice), &mut ready, holds, now) {
+        match self.try_lineup(&choice.terms.deal.lineup, Asking::Choice(choice), &mut ready, holds, now) {
             Err(Miss::Stale) => {
                 let lineup = self.rebind(&choice.terms.deal.lineup, now).map_err(|_| Miss::Stale)?;
                 choice.terms.deal = Arc::new(choice.terms.deal.on(lineup));
-                self.try_lineup(&choice.terms.deal.lineup, &Asking::Choice(choice), &mut ready, holds, now)
+                self.try_lineup(&choice.terms.deal.lineup, Asking::Choice(choice), &mut ready, holds, now)
             }
             other => other,
         }
@@ -105,7 +142,7 @@ impl Memory {
     pub(super) fn try_lineup(
         &self,
         lineup: &Lineup,
-        asking: &Asking<'_>,
+        asking: Asking<'_>,
         mut ready: impl FnMut() -> bool,
         holds: &mut Holds,
         now: Now,
@@ -128,27 +165,19 @@ impl Memory {
     pub(super) fn look(
         &self,
         lineup: &Lineup,
-        asking: &Asking<'_>,
+        asking: Asking<'_>,
         rows: &mut Looked,
         holds: &mut Holds,
         now: Now,
     ) -> Result<(), Miss> {
         rows.clear();
-        holds.clear();
-        let mut lacks = Lacks::new();
+        // All rows before any is reckoned with: those that are cold are then fetched side by side.
         for span in lineup.rows() {
-            let (header, mut words) = self.rows.snapshot(span.row);
-            owned(span, &words)?;
-            if !row::pin(&mut words) {
-                return Err(Miss::Crowded);
-            }
-            let spots = &lineup.spots()[span.from as usize..span.to as usize];
-            for (at, spot) in (span.from..).zip(spots) {
-                if let Err(lack) = asking.take(at, spot, &mut words, holds, now) {
-                    lacks.push(lack);
-                }
-            }
-            rows.push((header, words));
+            rows.push(self.rows.snapshot(span.row));
+        }
+        let mut lacks = Lacks::new();
+        for (span, (_, words)) in lineup.rows().iter().zip(rows) {
+            asking.take_row(lineup, span, words, holds, now, |lack| lacks.push(lack))?;
         }
         if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(Box::new(lacks))) }
     }
@@ -158,7 +187,7 @@ impl Memory {
     pub(super) fn take(
         &self,
         lineup: &Lineup,
-        asking: &Asking<'_>,
+        asking: Asking<'_>,
         rows: &Looked,
         holds: &mut Holds,
         now: Now,
@@ -170,23 +199,20 @@ impl Memory {
             {
                 continue;
             }
-            let mut taken = Holds::new();
             let mut miss = Miss::Stale;
             let updated = self.rows.update(&mut spare, span.row, |words| {
-                taken.clear();
-                take_row(lineup, asking, span, words, &mut taken, now).map_err(|why| miss = why).ok()
+                let mut lacked = None;
+                let took = asking.take_row(lineup, span, words, holds, now, |lack| _ = lacked.get_or_insert(lack));
+                let raced = |lack| Err(Miss::Raced(Box::new(lack)));
+                took.and_then(|()| lacked.map_or(Ok(()), raced)).map_err(|why| miss = why).ok()
             });
-            let here = range_of(span, holds);
             if updated.is_none() {
-                holds.truncate(here.start);
                 for span in lineup.rows()[..done].iter().rev() {
                     self.give_back(&mut spare, lineup, span, holds, now);
                 }
                 self.rows.release(spare);
                 return Err(miss);
             }
-            holds.drain(here.clone());
-            holds.insert_many(here.start, taken);
         }
         self.rows.release(spare);
         Ok(())
@@ -194,13 +220,13 @@ impl Memory {
 
     /// Undoes the holds on one row and lets go of it.
     pub(super) fn give_back(&self, spare: &mut Spare, lineup: &Lineup, span: &RowSpan, holds: &Holds, now: Now) {
-        let moment = At { now, period: Period::default() };
         self.rows.update(spare, span.row, |words| {
-            owned(span, words).ok()?;
-            for hold in holds.iter().filter(|hold| (span.from..span.to).contains(&hold.limit)) {
-                let bound = &lineup.limits()[hold.limit as usize];
-                let word = &mut words[bound.account.column as usize];
-                *word = bound.rule.correct(*word, hold.mark, hold.amount, 0, &moment);
+            if !is_owned(span, words) {
+                return None;
+            }
+            let places = span.from as usize..span.to as usize;
+            for (spot, hold) in lineup.spots()[places.clone()].iter().zip(&holds[places]) {
+                correct(spot, words, hold, 0, now);
             }
             row::unpin(words);
             Some(())
@@ -230,7 +256,9 @@ impl Memory {
         let mut spare = self.rows.claim();
         for span in lineup.rows() {
             self.rows.update(&mut spare, span.row, |words| {
-                owned(span, words).ok()?;
+                if !is_owned(span, words) {
+                    return None;
+                }
                 row::unpin(words);
                 Some(())
             });
@@ -241,32 +269,34 @@ impl Memory {
     /// Applies what a step replaces its holds by; only the one who made the step does this.
     pub(super) fn apply(&self, record: &Record, now: Now) {
         let lineup = &*record.claim.terms.deal.lineup;
-        let closed = !record.is_open();
         let mut spare = self.rows.claim();
         if let Some(amounts) = record.plainly_settled() {
             // One hold a limit, in the order of the limits.
-            let mut holds = &record.claim.holds[..];
+            let holds = &record.claim.holds[..];
             for span in lineup.rows() {
-                let here = holds.iter().take_while(|hold| hold.limit < span.to).count();
-                let (here, rest) = holds.split_at(here);
+                let places = span.from as usize..span.to as usize;
+                let limits = lineup.spots()[places.clone()].iter().zip(&holds[places]);
                 self.rows.update(&mut spare, span.row, |words| {
-                    owned(span, words).ok()?;
-                    for hold in here {
-                        let spot = &lineup.spots()[hold.limit as usize];
+                    if !is_owned(span, words) {
+                        return None;
+                    }
+                    for (spot, hold) in limits.clone() {
                         let used = if spot.meter.is_held() { 0 } else { amounts.get(spot.meter) };
                         correct(spot, words, hold, used, now);
                     }
                     row::unpin(words);
                     Some(())
                 });
-                holds = rest;
             }
             return self.rows.release(spare);
         }
+        let closed = !record.is_open();
         let corrections = record.corrections();
         for span in lineup.rows() {
             self.rows.update(&mut spare, span.row, |words| {
-                owned(span, words).ok()?;
+                if !is_owned(span, words) {
+                    return None;
+                }
                 for (hold, to) in corrections.iter().filter(|(hold, _)| (span.from..span.to).contains(&hold.limit)) {
                     correct(&lineup.spots()[hold.limit as usize], words, hold, *to, now);
                 }
@@ -281,34 +311,23 @@ impl Memory {
 }
 
 /// Replaces a hold in its account's word, among those of its row.
-#[inline]
+#[inline(always)]
 fn correct(spot: &Spot, words: &mut Words, hold: &Hold, used: u64, now: Now) {
     let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
     *word = spot.rule.correct(*word, hold.mark, hold.amount, used, &spot.at(now));
 }
 
-/// Takes what is asked of one row's limits, and pins the row.
-fn take_row(
-    lineup: &Lineup,
-    asking: &Asking<'_>,
-    span: &RowSpan,
-    words: &mut Words,
-    holds: &mut Holds,
-    now: Now,
-) -> Result<(), Miss> {
-    owned(span, words)?;
-    if !row::pin(words) {
-        return Err(Miss::Crowded);
+/// Room for a hold a limit: what is held stands at its limit's place.
+pub(super) fn blank(lineup: &Lineup) -> Holds {
+    let hold = Hold { limit: 0, amount: 0, mark: 0, word: 0 };
+    match lineup.spots().len() {
+        limits @ 0..=8 => Holds::from_buf_and_len([hold; 8], limits),
+        limits => Holds::from_elem(hold, limits),
     }
-    for (at, spot) in (span.from..).zip(&lineup.spots()[span.from as usize..span.to as usize]) {
-        asking.take(at, spot, words, holds, now).map_err(|lack| Miss::Raced(Box::new(lack)))?;
-    }
-    Ok(())
 }
 
-pub(super) fn owned(span: &RowSpan, words: &Words) -> Result<(), Miss> {
-    match span.identity {
-        Some(identity) if row::owns(identity, words) => Ok(()),
-        _ => Err(Miss::Stale),
-    }
+/// Whether a row is still the one that a lineup was bound to.
+#[inline]
+pub(super) fn is_owned(span: &RowSpan, words: &Words) -> bool {
+    span.identity.is_some_and(|identity| row::owns(identity, words))
 }
