@@ -73,7 +73,7 @@ fn table() -> ExitCode {
         (0..turns).for_each(|_| turn());
         let change = region.change();
         let instructions =
-            instructions(name, 6000).zip(instructions(name, 2000)).map(|(more, less)| (more - less) / 4000);
+            instructions(name, 44_000).zip(instructions(name, 40_000)).map(|(more, less)| (more - less) / 4000);
         println!(
             "{name:<16}{:>14}{:>14.2}{:>10.0}",
             instructions.map_or("no valgrind".into(), |n| n.to_string()),

@@ -66,6 +66,12 @@ impl Choice {
         }
     }
 
+    /// Whether some limit's soft amount must not be passed.
+    #[inline]
+    pub(crate) fn minds_soft(&self) -> bool {
+        self.when.as_ref().is_some_and(|when| !when.within_soft.is_empty())
+    }
+
     /// Whether a limit's soft amount must not be passed.
     #[inline]
     pub(crate) fn is_within_soft(&self, limit: u16) -> bool {

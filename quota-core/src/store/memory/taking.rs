@@ -45,7 +45,7 @@ impl Asking<'_> {
         }
         // Most choices have no soft amounts to mind, and ask most limits for one amount whatever is in use.
         let plain = match self {
-            Asking::Choice(choice) if choice.within_soft.is_empty() => Some(choice),
+            Asking::Choice(choice) if !choice.minds_soft() => Some(choice),
             _ => None,
         };
         let places = span.from as usize..span.to as usize;
