@@ -11,10 +11,11 @@ use std::sync::{Arc, LazyLock};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Principal(Arc<Named>);
 
-/// The fields, and their hash by keys of this process: reckoned once, looked up with by every request.
+/// The fields, and what every request asks of them: their hash by keys of this process, and whether they are well formed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Named {
     hash: u64,
+    well_formed: bool,
     fields: Fields,
 }
 
@@ -48,7 +49,7 @@ impl Principal {
 
     fn of(fields: Fields) -> Principal {
         static KEYS: LazyLock<ahash::RandomState> = LazyLock::new(ahash::RandomState::new);
-        Principal(Arc::new(Named { hash: KEYS.hash_one(&fields), fields }))
+        Principal(Arc::new(Named { hash: KEYS.hash_one(&fields), well_formed: fields.are_well_formed(), fields }))
     }
 
     /// A hash of all fields, equal for equal principals as long as the process lives.
@@ -99,10 +100,16 @@ impl Principal {
 
     /// Whether every name is within [`MAX_NAME`] and the tenant's is not empty.
     pub(crate) fn is_well_formed(&self) -> bool {
-        let Fields { app, env, user, lane, key, .. } = &self.0.fields;
+        self.0.well_formed
+    }
+}
+
+impl Fields {
+    fn are_well_formed(&self) -> bool {
+        let Fields { tenant, app, env, user, lane, key, names_users: _ } = self;
         let optional = [app, env, user, lane, key];
-        !self.0.fields.tenant.is_empty()
-            && self.0.fields.tenant.len() <= MAX_NAME
+        !tenant.is_empty()
+            && tenant.len() <= MAX_NAME
             && optional.into_iter().flatten().all(|name| name.len() <= MAX_NAME)
     }
 }

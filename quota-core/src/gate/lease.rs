@@ -60,18 +60,18 @@ impl<S: Store> std::fmt::Debug for Lease<S> {
 impl<S: Store> Lease<S> {
     pub(super) fn new(
         gate: Arc<Handle<S>>,
-        record: &Record,
+        claim: Arc<Claim>,
         owner: bool,
         turn: Option<Arc<Turn>>,
         degradation: Option<Degradation>,
     ) -> Lease<S> {
         Lease {
             gate,
-            claim: record.claim.clone(),
             owner,
             turn,
             degradation: degradation.map(Box::new),
-            covered: AtomicU64::new(record.claim.terms.output_ceiling),
+            covered: AtomicU64::new(claim.terms.output_ceiling),
+            claim,
             told: AtomicU64::new(0),
             ended: AtomicU32::new(0),
         }

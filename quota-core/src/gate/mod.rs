@@ -52,7 +52,7 @@ use crate::refusal::{Refusal, Wait};
 use crate::request::Request;
 use crate::scheduler::Turn;
 use crate::store::{Ended, Lacks, Memory, Name, Reserved, Store, Swept};
-use crate::sync::{ArcCell, AtomicU32};
+use crate::sync::{ArcCell, AtomicU32, AtomicU64};
 pub use crate::tally::{Counter, Tally};
 use crate::time::{Clock, Now, Period, SystemClock};
 use crate::units::{Amounts, Meter};
@@ -98,6 +98,9 @@ struct Shared<S: Store> {
     alerts: alert::Alerts,
     /// How full pools are, by name.
     backends: pools::Backends,
+    /// How many requests are held for a limit, in all pools that there have been. Written by their schedulers, read by
+    /// endings.
+    held_in_pools: Arc<AtomicU64>,
     /// The turns of open leases that have one. The handle on the lease owns it.
     turns: papaya::HashMap<LeaseId, Weak<Turn>, ahash::RandomState>,
     /// Held by a reload.
@@ -189,7 +192,9 @@ impl<S: Store> GateBuilder<S> {
     pub fn build(self) -> Gate<S> {
         let now = self.clock.now();
         let digest: Arc<str> = self.policy.digest().into();
-        let wiring = Wiring::new(self.policy.plan().clone(), digest.clone(), &pools::ask(&self.backends, now), None);
+        let (plan, asked) = (self.policy.plan().clone(), pools::ask(&self.backends, now));
+        let held_in_pools = Arc::default();
+        let wiring = Wiring::new(plan, digest.clone(), &asked, None, &held_in_pools);
         self.journal.append(Event::Loaded(digest), now);
         let shared = Shared {
             store: (self.store)(),
@@ -204,6 +209,7 @@ impl<S: Store> GateBuilder<S> {
             storms: storm::Storms::new(),
             alerts: alert::Alerts::default(),
             backends: self.backends,
+            held_in_pools,
             turns: papaya::HashMap::default(),
             alarm: ArcCell::empty(),
             reloads: parking_lot::Mutex::new(()),
@@ -375,8 +381,8 @@ impl<S: Store> Gate<S> {
         let shared = self.shared();
         let asked = question.asked;
         match reserved {
-            Reserved::Taken(record, choice, lacks) => Ok(self.admitted(&question, &record, choice, &lacks, seat, now)),
-            Reserved::Open(record) => Ok(self.admitted(&question, &record, asked, &[], seat, now)),
+            Reserved::Taken(record, choice, lacks) => Ok(self.admitted(&question, record, choice, &lacks, seat, now)),
+            Reserved::Open(record) => Ok(self.admitted(&question, record, asked, &[], seat, now)),
             Reserved::Short(lacks) => {
                 let refusal = question.refused(&lacks);
                 match shared.put_back(&question, seat, &lacks, &refusal, now) {
@@ -398,7 +404,7 @@ impl<S: Store> Gate<S> {
     fn admitted(
         &self,
         question: &verdict::Question<'_>,
-        record: &Record,
+        record: Record,
         choice: usize,
         lacks: &[Lacks],
         seat: Seat,
@@ -412,17 +418,17 @@ impl<S: Store> Gate<S> {
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
             record.claim.terms.deal.tallies.iter().for_each(|tally| tally.add(counter, 1));
             if question.roster(choice).alerts {
-                shared.alert(question.roster(choice), record, now);
+                shared.alert(question.roster(choice), &record, now);
             }
         }
         let turn = owner.then(|| shared.turn_for(question, choice, seat)).flatten();
-        let turn = turn.map(|turn| shared.keep_turn(record, turn));
+        let turn = turn.map(|turn| shared.keep_turn(&record, turn));
         // Accounts that had been dropped at rest were bound anew: the next request goes there at once.
         let route = question.route(choice);
         if !Arc::ptr_eq(&route.deal.lineup, &record.claim.terms.deal.lineup) && owner {
             shared.wired(|wiring| wiring.forget_route(route));
         }
-        let lease = Lease::new(self.0.clone(), record, owner, turn, degradation.clone());
+        let lease = Lease::new(self.0.clone(), record.claim, owner, turn, degradation.clone());
         match degradation {
             Some(degradation) => Decision::Degrade(lease, degradation),
             None => Decision::Allow(lease),
@@ -466,7 +472,7 @@ impl<S: Store> Gate<S> {
         let alone = shared.reloads.lock();
         let digest: Arc<str> = policy.digest().into();
         let plan = policy.plan().clone();
-        let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &asked, Some(before)));
+        let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &asked, Some(before), &shared.held_in_pools));
         shared.wiring.store(Some(Arc::new(wiring)));
         drop(alone);
         if let Some(alarm) = shared.alarm.load() {

@@ -15,7 +15,7 @@ use crate::policy::plan::{LanePlan, Plan, QueueMode, StalePools};
 use crate::scheduler::drr::{End, Mode};
 use crate::scheduler::{Capacity, Figures, Lane, Scheduler, Settings, Turn};
 use crate::store::Store;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::time::Now;
 use crate::usage::Usage;
 use crate::work::Tokens;
@@ -62,10 +62,11 @@ pub(super) struct Pools {
 }
 
 impl Pool {
-    fn new(name: Arc<str>, plan: &Plan, asked: Option<&Asked>) -> Pool {
+    fn new(name: Arc<str>, plan: &Plan, asked: Option<&Asked>, held_in_all: &Arc<AtomicU64>) -> Pool {
         let settings = Settings { adaptive: asked.is_some_and(|asked| asked.reports), ..settings(plan) };
         let of_load = |asked: &Asked| Capacity::of(&asked.load, DEFAULT_MAX_RUNNING);
-        let scheduler = Scheduler::new(&settings, asked.map_or_else(Capacity::unlimited, of_load));
+        let capacity = asked.map_or_else(Capacity::unlimited, of_load);
+        let scheduler = Scheduler::among(&settings, capacity, held_in_all.clone());
         Pool { name, scheduler, backend: asked.map(|asked| asked.backend.clone()), stated: AtomicU32::new(0) }
     }
 
@@ -105,7 +106,12 @@ impl Pool {
 
 impl Pools {
     /// The pools of a plan and of the builder; one that `before` has too goes on as it is, by the lanes of this plan.
-    pub(super) fn of(plan: &Plan, backends: &HashMap<Arc<str>, Asked>, before: Option<&Pools>) -> Pools {
+    pub(super) fn of(
+        plan: &Plan,
+        backends: &HashMap<Arc<str>, Asked>,
+        before: Option<&Pools>,
+        held_in_all: &Arc<AtomicU64>,
+    ) -> Pools {
         let named = plan.models.values().filter_map(|model| model.pool.as_ref());
         let kept = |pool: &Arc<Pool>| {
             pool.scheduler.configure(settings(plan));
@@ -113,7 +119,7 @@ impl Pools {
         };
         let made = |name: &Arc<str>| {
             let known = before.and_then(|before| before.by_name.get(name)).map(kept);
-            let new = || Arc::new(Pool::new(name.clone(), plan, backends.get(name)));
+            let new = || Arc::new(Pool::new(name.clone(), plan, backends.get(name), held_in_all));
             (name.clone(), known.unwrap_or_else(new))
         };
         let mut by_name = HashMap::new();
@@ -130,7 +136,7 @@ impl Pools {
             !goes_on && (pool.scheduler.is_in_use() || Arc::strong_count(pool) > 1)
         });
         let former = former.cloned().collect();
-        Pools { by_name, none: none.unwrap_or_else(|| Arc::new(Pool::new("".into(), plan, None))), former }
+        Pools { by_name, none: none.unwrap_or_else(|| Arc::new(Pool::new("".into(), plan, None, held_in_all))), former }
     }
 
     pub(super) fn get(&self, pool: Option<&Arc<str>>) -> &Arc<Pool> {
@@ -196,6 +202,10 @@ impl<S: Store> Shared<S> {
             && let Some(turn) = self.turns.pin().remove(&record.claim.id).and_then(|turn| turn.upgrade())
         {
             turn.end(end_of(record), now.mono);
+        }
+        // ORDERING: relaxed; a hint, as `Scheduler::is_holding`.
+        if self.held_in_pools.load(Ordering::Relaxed) == 0 {
+            return;
         }
         self.wired(|wiring| {
             for pool in wiring.pools.all().filter(|pool| pool.scheduler.is_holding()) {

@@ -22,7 +22,7 @@ use crate::policy::price::Price;
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::store::{AccountsFull, Store};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::tally::Tally;
 use crate::time::{Now, Period, SECOND};
 use crate::units::Meter;
@@ -254,8 +254,9 @@ impl Wiring {
         digest: Arc<str>,
         backends: &HashMap<Arc<str>, Asked>,
         before: Option<&Wiring>,
+        held_in_pools: &Arc<AtomicU64>,
     ) -> Wiring {
-        let pools = Pools::of(&plan, backends, before.map(|before| &before.pools));
+        let pools = Pools::of(&plan, backends, before.map(|before| &before.pools), held_in_pools);
         Wiring { plan, digest, pools, rosters: papaya::HashMap::default(), routes: papaya::HashMap::default() }
     }
 

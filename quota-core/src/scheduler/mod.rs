@@ -186,6 +186,8 @@ struct Core {
     /// pass.
     ready: AtomicU64,
     held: AtomicU64,
+    /// How many are held by all schedulers that were made with it: what `held` changes by is added.
+    held_in_all: Arc<AtomicU64>,
     /// When something is due by itself; written by the desk, read by all.
     next_due: AtomicU64,
     /// Woken when that becomes earlier.
@@ -255,7 +257,11 @@ impl Core {
         let seen = desk.rest();
         // ORDERING: relaxed; hints, see their declaration.
         self.ready.store(seen.ready, Ordering::Relaxed);
-        self.held.store(seen.held, Ordering::Relaxed);
+        let held = self.held.swap(seen.held, Ordering::Relaxed);
+        if held != seen.held {
+            // ORDERING: relaxed, as above.
+            self.held_in_all.fetch_add(seen.held.wrapping_sub(held), Ordering::Relaxed);
+        }
         // ORDERING: release, so that whom the alarm wakes reads this time or a later one.
         let before = self.next_due.swap(seen.next_due, Ordering::Release);
         (seen.woken, seen.next_due < before)
@@ -265,6 +271,11 @@ impl Core {
 impl Scheduler {
     /// A scheduler in front of a pool that can take so much.
     pub fn new(settings: &Settings, capacity: Capacity) -> Scheduler {
+        Scheduler::among(settings, capacity, Arc::default())
+    }
+
+    /// The same, of several that count together how many they hold.
+    pub(crate) fn among(settings: &Settings, capacity: Capacity, held_in_all: Arc<AtomicU64>) -> Scheduler {
         let valve = Arc::new(Valve::new(capacity, settings.sparse_percent));
         let holding = Arc::new(Tenants::default());
         let desk = Desk::new(settings, valve.clone(), capacity, holding.clone());
@@ -275,6 +286,7 @@ impl Scheduler {
             arriving: AtomicU64::new(0),
             ready: AtomicU64::new(0),
             held: AtomicU64::new(0),
+            held_in_all,
             next_due: AtomicU64::new(u64::MAX),
             alarm: WakerCell::default(),
         }))

@@ -241,25 +241,22 @@ impl Memory {
         }
     }
 
-    fn lookup(&self, name: &Name) -> Option<Record> {
+    /// The lease of a name, or what it is called for who asked.
+    fn lookup(&self, name: Name) -> Result<Record, String> {
         let claim = match name {
-            Name::Claim(claim) => claim.clone(),
-            Name::Lease(id) => self.slab.get(*id)?,
+            Name::Claim(claim) => claim,
+            Name::Lease(id) => self.slab.get(id).ok_or_else(|| id.to_string())?,
             Name::Request(request_id) => {
-                let id = self.requests.pin().get(request_id).copied()?;
-                self.slab.get(id)?
+                let id = self.requests.pin().get(&request_id).copied();
+                let claim = id.and_then(|id| self.slab.get(id));
+                claim.ok_or_else(|| request_id.chars().take(64).collect::<String>())?
             }
         };
-        Some(claim.now())
+        Ok(claim.now())
     }
 
-    fn end_now(&self, name: &Name, end: impl FnOnce(&Record) -> End, now: Now) -> Result<Ended, EndError> {
-        let unknown = || match name {
-            Name::Claim(claim) => EndError::Unknown(claim.id.to_string()),
-            Name::Lease(id) => EndError::Unknown(id.to_string()),
-            Name::Request(request_id) => EndError::Unknown(request_id.chars().take(64).collect()),
-        };
-        let mut before = self.lookup(name).ok_or_else(unknown)?;
+    fn end_now(&self, name: Name, end: impl FnOnce(&Record) -> End, now: Now) -> Result<Ended, EndError> {
+        let mut before = self.lookup(name).map_err(EndError::Unknown)?;
         let end = end(&before);
         loop {
             // So many leases of unknown usage would keep others out: one more is taken as used in full at once. One that is
@@ -330,7 +327,7 @@ impl Memory {
             if due > now.mono {
                 return wheel::Look::Again(due);
             }
-            match self.end_now(&Name::Claim(record.claim), |_| end, now) {
+            match self.end_now(Name::Claim(record.claim), |_| end, now) {
                 Ok(ended) if !ended.repeat => swept.push(ended.record),
                 // Its owner has just ended it.
                 Ok(_) | Err(_) => {}
@@ -430,7 +427,7 @@ impl Store for Memory {
         now: Now,
         then: impl FnOnce(Result<Ended, EndError>) -> T + Send + 'a,
     ) -> T {
-        then(self.end_now(&name, end, now))
+        then(self.end_now(name, end, now))
     }
 
     fn abandon(
@@ -441,7 +438,7 @@ impl Store for Memory {
         now: Now,
         then: impl FnOnce(Result<Ended, EndError>) + Send + 'static,
     ) {
-        then(self.end_now(&Name::Lease(lease), |_| End::Abandon(cause, seen), now));
+        then(self.end_now(Name::Lease(lease), |_| End::Abandon(cause, seen), now));
     }
 
     fn touch<'a, T: Send + 'a>(
@@ -468,7 +465,7 @@ impl Store for Memory {
     }
 
     fn find<'a, T: Send + 'a>(&'a self, name: Name, then: impl FnOnce(Option<Record>) -> T + Send + 'a) -> T {
-        then(self.lookup(&name))
+        then(self.lookup(name).ok())
     }
 
     fn open<'a, T: Send + 'a>(&'a self, at_most: usize, then: impl FnOnce(Vec<Record>) -> T + Send + 'a) -> T {

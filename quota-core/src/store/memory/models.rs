@@ -281,7 +281,7 @@ fn loom_lease_ends_once() {
         let settle = || End::Settle { usage: Usage::tokens(3, 1), cost: Pico(4) };
         let end = |end: End| {
             let (store, name) = (store.clone(), name.clone());
-            thread::spawn(move || store.end_now(&name, |_| end, START).is_ok_and(|ended| !ended.repeat))
+            thread::spawn(move || store.end_now(name.clone(), |_| end, START).is_ok_and(|ended| !ended.repeat))
         };
         let (settled, cancelled) = (end(settle()), end(End::Cancel));
         let swept = store.sweep_now(Now::at(START.mono + 2 * TICK), 8);
@@ -296,9 +296,9 @@ fn loom_lease_ends_once() {
         };
         OUTCOMES[outcome].again();
         assert_eq!(state(&store, &limit), (word, pins), "corrected once");
-        let first = store.lookup(&name).unwrap();
+        let first = store.lookup(name.clone()).unwrap();
         let again = if cancelled { End::Cancel } else { settle() };
-        let again = store.end_now(&name, |_| again, START).unwrap();
+        let again = store.end_now(name.clone(), |_| again, START).unwrap();
         assert!(again.repeat && again.record.state() == first.state(), "the first receipt");
         assert_eq!(state(&store, &limit), (word, pins), "a repeat corrects nothing");
         assert_eq!(store.slab.open(), 0);

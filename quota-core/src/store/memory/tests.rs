@@ -54,7 +54,7 @@ fn a_count_below_zero_is_no_crowd() {
         panic!("there is room");
     };
     store.unresolved.pin().insert("t".into(), AtomicU64::new(0u64.wrapping_sub(1)));
-    let ended = store.end_now(&Name::Claim(record.claim), |_| End::Abandon(Cause::Dropped, None), START).unwrap();
+    let ended = store.end_now(Name::Claim(record.claim), |_| End::Abandon(Cause::Dropped, None), START).unwrap();
     assert!(is_unresolved(&ended.record), "{:?}", ended.record.state());
     assert_eq!(store.unresolved_of(&ended.record), 0);
 }
