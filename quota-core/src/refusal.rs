@@ -5,6 +5,7 @@
 //! With `serde` a refusal and a balance are data, without the receipt.
 
 mod data;
+mod shortages;
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::shortages::Shortages;
 use crate::lease::Receipt;
 pub use crate::meter::Wait;
 use crate::reason::Reason;
@@ -71,7 +73,7 @@ pub struct Refusal {
     pub wait: Wait,
     /// Every limit that had no room, in the order of scopes from widest to narrowest.
     #[serde(default)]
-    pub shortages: Vec<Shortage>,
+    pub shortages: Shortages,
     /// What would fit now.
     #[serde(default)]
     pub fits: Fits,
@@ -94,6 +96,21 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Refusal {
+    /// A refusal for this reason, with nothing else to say: no wait that helps, no shortage, nothing that would fit.
+    pub fn new(reason: Reason, tenant: impl Into<Arc<str>>, model: impl Into<Arc<str>>) -> Refusal {
+        Refusal {
+            reason,
+            tenant: tenant.into(),
+            model: model.into(),
+            request_id: None,
+            wait: Wait::Never,
+            shortages: Shortages::default(),
+            fits: Fits::default(),
+            detail: None,
+            receipt: None,
+        }
+    }
+
     /// One sentence for the asker: the limit, its amount, what was asked and when to come back. The figures of a scope
     /// that is shared with other tenants are left out.
     pub fn message(&self) -> String {

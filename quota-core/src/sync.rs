@@ -229,6 +229,12 @@ impl<T> OnceBox<T> {
     }
 }
 
+impl<T> Default for OnceBox<T> {
+    fn default() -> Self {
+        OnceBox::empty()
+    }
+}
+
 impl<T> std::fmt::Debug for OnceBox<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(if self.get().is_some() { "OnceBox(set)" } else { "OnceBox(empty)" })

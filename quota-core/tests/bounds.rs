@@ -149,7 +149,7 @@ impl Scene {
         }
     }
 
-    fn refuse(&self, who: &Principal, request: &Request) -> Box<Refusal> {
+    fn refuse(&self, who: &Principal, request: &Request) -> Arc<Refusal> {
         match self.gate.admit(who, request) {
             Decision::Reject(refusal) => refusal,
             other => panic!("{} is no refusal", other.action()),

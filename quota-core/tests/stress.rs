@@ -355,7 +355,7 @@ tenants: {acme: {tpd: {hard: 100000000, hold: worst_case}, max_inflight: 64, mod
                         }
                         Decision::Reject(refusal) => {
                             assert_eq!(refusal.reason, Reason::RequestAlreadyEnded);
-                            assert_eq!(refusal.receipt.unwrap().charged().get(Meter::Total), 7);
+                            assert_eq!(refusal.receipt.as_ref().unwrap().charged().get(Meter::Total), 7);
                         }
                         other => panic!("{other:?}"),
                     }

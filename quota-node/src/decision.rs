@@ -26,7 +26,7 @@ pub fn decided(env: &Env, decision: core::Decision<core::Lease>) -> Result<Decid
         core::Decision::Allow(lease) => Either4::A(host::leases(env)?.put(env, lease)?),
         core::Decision::Degrade(lease, degradation) => Either4::B(Degraded { lease: Some(lease), degradation }),
         core::Decision::Queue(queued) => Either4::C(Waits::new(queued)),
-        core::Decision::Reject(refusal) => Either4::D(Refusal::new(*refusal)),
+        core::Decision::Reject(refusal) => Either4::D(Refusal::new(refusal)),
     })
 }
 
@@ -57,7 +57,7 @@ pub struct Waits {
     lane: Arc<str>,
     pool: Arc<str>,
     max_wait_ms: f64,
-    refusal: Box<core::Refusal>,
+    refusal: Arc<core::Refusal>,
     /// `None` once it has left. Nothing is called while it is borrowed: what is may be the host's, which gets here again.
     place: RefCell<Option<Queued>>,
     waiting: RefCell<Waiting>,
@@ -85,7 +85,7 @@ impl Waits {
 
     #[napi(getter)]
     pub fn refusal(&self) -> Refusal {
-        Refusal::new((*self.refusal).clone())
+        Refusal::new(self.refusal.clone())
     }
 
     #[napi(getter)]
@@ -180,9 +180,9 @@ impl PreviewData {
             core::Decision::Queue(queued) => {
                 made.lane = Some(queued.lane.to_string());
                 made.max_wait_ms = Some(millis(queued.max_wait.as_nanos()));
-                made.refusal = Some(Refusal::new(*queued.refusal));
+                made.refusal = Some(Refusal::new(queued.refusal));
             }
-            core::Decision::Reject(refusal) => made.refusal = Some(Refusal::new(*refusal)),
+            core::Decision::Reject(refusal) => made.refusal = Some(Refusal::new(refusal)),
         }
         made
     }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: every error that is made here is a `QuotaError` and has a stable code.
 
+use std::sync::Arc;
+
 use napi::{Env, Error};
 use quota_core as core;
 use serde_json::{Value, json};
@@ -49,7 +51,7 @@ fn fault(fault: &core::policy::PolicyError) -> Value {
 }
 
 /// A request that was not admitted.
-pub fn refused(env: &Env, refusal: &core::Refusal) -> Error {
+pub fn refused(env: &Env, refusal: &Arc<core::Refusal>) -> Error {
     let retryable = refusal.reason.retry() != core::reason::Retry::No;
     let fields = json!({ "code": refusal.reason.code(), "isRetryable": retryable });
     error(env, "Refused", refusal.message(), &fields, Some(Refusal::new(refusal.clone())))

@@ -1,5 +1,7 @@
 //! What a decision is explained with: refusals, balances, lesser forms, offers.
 
+use std::sync::Arc;
+
 use napi::bindgen_prelude::{ClassInstance, Either};
 use napi::{Env, Result};
 use napi_derive::napi;
@@ -62,14 +64,14 @@ pub struct ResponseText {
 
 /// A request that was not admitted, and why.
 #[napi]
-pub struct Refusal(Box<core::Refusal>);
+pub struct Refusal(Arc<core::Refusal>);
 
 impl Refusal {
-    pub fn new(refusal: core::Refusal) -> Refusal {
-        Refusal(Box::new(refusal))
+    pub fn new(refusal: Arc<core::Refusal>) -> Refusal {
+        Refusal(refusal)
     }
 
-    pub fn get(&self) -> &core::Refusal {
+    pub fn get(&self) -> &Arc<core::Refusal> {
         &self.0
     }
 }
@@ -147,7 +149,7 @@ impl Refusal {
 
     #[napi(js_name = "_fromText")]
     pub fn from_text(env: Env, data: String) -> Result<Refusal> {
-        from_data(&env, &data).map(Refusal::new)
+        from_data(&env, &data).map(Arc::new).map(Refusal::new)
     }
 
     #[napi(js_name = "_toText")]

@@ -57,7 +57,7 @@ impl Decision {
                 made.degradation = Some(Py::new(py, Degradation(degradation))?);
             }
             core::Decision::Queue(queued) => {
-                made.refusal = Some(Py::new(py, Refusal::new((*queued.refusal).clone()))?);
+                made.refusal = Some(Py::new(py, Refusal::new(queued.refusal.clone()))?);
                 made.queued = Some(Box::new(Waits {
                     lane: queued.lane.clone(),
                     pool: queued.pool.clone(),
@@ -68,7 +68,7 @@ impl Decision {
                     request: request.clone().unbind(),
                 }));
             }
-            core::Decision::Reject(refusal) => made.refusal = Some(Py::new(py, Refusal::new(*refusal))?),
+            core::Decision::Reject(refusal) => made.refusal = Some(Py::new(py, Refusal::new(refusal))?),
         }
         Ok(made)
     }
@@ -236,9 +236,9 @@ impl Preview {
             }
             core::Decision::Queue(queued) => {
                 made.queue = Some((queued.lane.clone(), millis(queued.max_wait.as_nanos())));
-                made.refusal = Some(Py::new(py, Refusal::new(*queued.refusal))?);
+                made.refusal = Some(Py::new(py, Refusal::new(queued.refusal))?);
             }
-            core::Decision::Reject(refusal) => made.refusal = Some(Py::new(py, Refusal::new(*refusal))?),
+            core::Decision::Reject(refusal) => made.refusal = Some(Py::new(py, Refusal::new(refusal))?),
         }
         Ok(made)
     }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: every exception that is raised here derives from `QuotaError` and has a stable code.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyModule};
@@ -68,7 +70,7 @@ pub fn price_list(py: Python<'_>, error: &core::policy::price_list::PriceListErr
 }
 
 /// A request that was not admitted.
-pub fn refused(py: Python<'_>, refusal: &core::Refusal) -> PyErr {
+pub fn refused(py: Python<'_>, refusal: &Arc<core::Refusal>) -> PyErr {
     make(py, "Refused", refusal.message(), |fields| {
         fields.set_item("code", refusal.reason.code())?;
         fields.set_item("is_retryable", refusal.reason.retry() != core::reason::Retry::No)?;

@@ -1,6 +1,7 @@
 //! What a decision is explained with: refusals, balances, lesser forms, offers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -101,14 +102,14 @@ impl Fits {
 /// A request that was not admitted, and why.
 #[pyclass(frozen, module = "quota", eq)]
 #[derive(Clone, PartialEq)]
-pub struct Refusal(Box<core::Refusal>);
+pub struct Refusal(Arc<core::Refusal>);
 
 impl Refusal {
-    pub fn new(refusal: core::Refusal) -> Refusal {
-        Refusal(Box::new(refusal))
+    pub fn new(refusal: Arc<core::Refusal>) -> Refusal {
+        Refusal(refusal)
     }
 
-    pub fn get(&self) -> &core::Refusal {
+    pub fn get(&self) -> &Arc<core::Refusal> {
         &self.0
     }
 }
@@ -188,7 +189,7 @@ impl Refusal {
     /// A refusal that another process decided, as its `to_dict` gave it. Raises `InputError`.
     #[staticmethod]
     fn from_dict(data: &Bound<'_, PyAny>) -> PyResult<Refusal> {
-        from_data(data).map(Refusal::new)
+        from_data(data).map(Arc::new).map(Refusal::new)
     }
 
     /// All of it but the receipt as plain data, to be answered by another process: waits are nanoseconds, `unknown` or `never`,

@@ -19,7 +19,7 @@ pub enum Decision<L> {
     /// Not now: it may wait in its lane.
     Queue(Queued),
     /// Not admitted.
-    Reject(Box<Refusal>),
+    Reject(Arc<Refusal>),
 }
 
 impl<L> Decision<L> {
@@ -88,7 +88,7 @@ pub struct Queued {
     /// The longest that the lane lets it wait.
     pub max_wait: Duration,
     /// What had no room, and when it will.
-    pub refusal: Box<Refusal>,
+    pub refusal: Arc<Refusal>,
     /// The pool that it waits for; empty where nothing but its own limits keeps it out.
     pub pool: Arc<str>,
     /// `None` in a preview.

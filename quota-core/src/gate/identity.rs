@@ -75,7 +75,7 @@ impl<S: Store> Gate<S> {
     ///
     /// # Errors
     /// A refusal, which is counted and not journaled: unknown, expired or revoked; the same where it is so with a parent of the key.
-    pub fn authenticate(&self, bearer: &str) -> Result<Principal, Box<Refusal>> {
+    pub fn authenticate(&self, bearer: &str) -> Result<Principal, Arc<Refusal>> {
         let shared = self.shared();
         let now = shared.clock.now();
         let found = shared.wired(|wiring| key_holder(&shared.keyring, &wiring.plan, presented(bearer), now));
@@ -92,7 +92,7 @@ impl<S: Store> Gate<S> {
     /// A refusal: `claims_invalid` where the policy maps no claims, the tenant's claim is missing or names no tenant, a
     /// lane is none of the policy's, or a claim is not a text of 1 to [`MAX_NAME`](crate::principal::MAX_NAME) bytes;
     /// `key_expired`, `key_revoked` and `key_unknown` by the key that they name.
-    pub fn principal_from_claims(&self, claims: &Value) -> Result<Principal, Box<Refusal>> {
+    pub fn principal_from_claims(&self, claims: &Value) -> Result<Principal, Arc<Refusal>> {
         let shared = self.shared();
         let now = shared.clock.now();
         let found = shared.wired(|wiring| claimed(&shared.keyring, &wiring.plan, claims, now));
@@ -154,9 +154,9 @@ fn claimed(keyring: &Keyring, plan: &Plan, claims: &Value, now: Now) -> Result<P
 impl<S: Store> Shared<S> {
     /// Counts and gives the refusal of somebody who is no principal. It is not journaled: strangers can guess as often
     /// as they like, and an entry each would push out the rest.
-    fn turned_away(&self, stranger: Stranger) -> Box<Refusal> {
+    fn turned_away(&self, stranger: Stranger) -> Arc<Refusal> {
         let Stranger { reason, tenant, detail } = stranger;
-        let refusal = Box::new(Refusal { tenant, ..*refusal(reason, None, &Request::chat(""), detail) });
+        let refusal = Arc::new(Refusal { tenant, ..*refusal(reason, None, &Request::chat(""), detail) });
         self.tallies.strangers.add(Counter::Rejected, 1);
         self.tallies.strangers.refused(reason);
         refusal

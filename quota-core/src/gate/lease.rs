@@ -203,7 +203,7 @@ impl<S: Store> Lease<S> {
     ///
     /// # Errors
     /// The refusal, if a limit has no room: end the answer cleanly. The hold stays as it was.
-    pub fn extend(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Box<Refusal>>> {
+    pub fn extend(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Arc<Refusal>>> {
         // ORDERING: relaxed; a count by itself, whose holder extends one after the other.
         let before = self.covered.load(Ordering::Relaxed);
         self.cover(before.saturating_add(output_tokens))
@@ -215,7 +215,7 @@ impl<S: Store> Lease<S> {
     ///
     /// # Errors
     /// As [`extend`](Lease::extend).
-    pub fn cover(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Box<Refusal>>> {
+    pub fn cover(&self, output_tokens: u64) -> S::Answer<'_, Result<(), Arc<Refusal>>> {
         let now = self.now();
         S::chain(self.raise(output_tokens, now), move |extended| S::ready(self.raised(extended, now)))
     }
@@ -227,7 +227,7 @@ impl<S: Store> Lease<S> {
     ///
     /// # Errors
     /// As [`extend`](Lease::extend); the answer itself is then beyond what a limit has room for.
-    pub fn follow(&self, output_tokens: u64) -> S::Answer<'_, Result<u64, Box<Refusal>>> {
+    pub fn follow(&self, output_tokens: u64) -> S::Answer<'_, Result<u64, Arc<Refusal>>> {
         let now = self.now();
         let ahead = output_tokens.saturating_add((output_tokens / 10).clamp(*STEP.start(), *STEP.end()));
         let agreed = self.max_output_tokens();
@@ -257,7 +257,7 @@ impl<S: Store> Lease<S> {
     }
 
     /// What the host is told of an extension.
-    fn raised(&self, extended: Extended, now: Now) -> Result<(), Box<Refusal>> {
+    fn raised(&self, extended: Extended, now: Now) -> Result<(), Arc<Refusal>> {
         let shared = self.shared();
         match extended {
             Extended::Raised(_) => Ok(()),
@@ -378,7 +378,7 @@ impl<S: Store> Lease<S> {
     }
 
     /// The refusal of a lease that has ended meanwhile.
-    pub(super) fn gone(&self) -> Box<Refusal> {
+    pub(super) fn gone(&self) -> Arc<Refusal> {
         let shared = self.shared();
         shared.gone(&self.claim, shared.clock.now())
     }

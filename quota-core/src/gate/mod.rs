@@ -39,7 +39,7 @@ pub use self::queue::Ticket;
 use self::queue::{Entrance, LinedUp, Ready, Seat, unqueued};
 pub use self::snapshot::Snapshot;
 pub use self::stream::StreamMeter;
-use self::wiring::{Tallies, Wiring};
+use self::wiring::{Route, Tallies, Wiring};
 use crate::estimate::{Estimator, Standard};
 use crate::gpu::GpuBackend;
 use crate::journal::{Entry, Event, Journal, Ring};
@@ -48,7 +48,7 @@ use crate::policy::Policy;
 use crate::policy::plan::UpstreamFailure;
 use crate::principal::Principal;
 use crate::reason::Reason;
-use crate::refusal::{Refusal, Wait};
+use crate::refusal::{Refusal, Shortages, Wait};
 use crate::request::Request;
 use crate::scheduler::Turn;
 use crate::store::{Ended, Lacks, Memory, Name, Reserved, Store, Swept};
@@ -66,15 +66,15 @@ pub struct Gate<S: Store = Memory>(Arc<Handle<S>>);
 
 /// A refusal on its way to its hints, and where it is counted.
 struct Refused {
-    refusal: Box<Refusal>,
+    refusal: Arc<Refusal>,
     /// The input that would have been reserved.
     input: u64,
-    tallies: [Arc<Tally>; 2],
+    route: Arc<Route>,
 }
 
 impl Refused {
-    fn of(question: &verdict::Question<'_>, refusal: Box<Refusal>) -> Refused {
-        Refused { refusal, tallies: question.tallies().clone(), input: question.input() }
+    fn of(question: verdict::Question<'_>, refusal: Arc<Refusal>) -> Refused {
+        Refused { refusal, input: question.input(), route: question.into_route() }
     }
 }
 
@@ -256,7 +256,7 @@ impl<S: Store> Gate<S> {
             }
             Some(Ok(turn)) => self.decide_now(who, request, Some(turn), now),
             Some(Err(refused)) => {
-                let refusal = unqueued(refused, *refusal, &lane, &pool);
+                let refusal = unqueued(refused, Arc::unwrap_or_clone(refusal), &lane, &pool);
                 let tally = shared.tallies.find(&refusal.tenant, &refusal.model);
                 let tally = tally.unwrap_or_else(|| shared.tallies.strangers.clone());
                 S::ready(shared.refuse_in(&[tally, shared.tallies.lane(&lane)], refusal, now))
@@ -319,8 +319,8 @@ impl<S: Store> Gate<S> {
                 LinedUp::Waits(question, queued) => S::ready(shared.queue(&question, queued, now)),
                 LinedUp::Refused(question, refusal) => S::ready(shared.refuse_in(question.tallies(), refusal, now)),
                 LinedUp::Short(question, lacks) => {
-                    let refusal = question.refused(&lacks);
-                    self.refused(Refused::of(&question, refusal), who, question.request, now)
+                    let (refusal, request) = (question.refused(&lacks), question.request);
+                    self.refused(Refused::of(question, refusal), who, request, now)
                 }
             })
         })
@@ -348,7 +348,7 @@ impl<S: Store> Gate<S> {
                 }
                 S::ready(decision)
             }
-            Err(refused) => self.refused(*refused, who, request, now),
+            Err(refused) => self.refused(refused, who, request, now),
         })
     }
 
@@ -361,12 +361,17 @@ impl<S: Store> Gate<S> {
         now: Now,
     ) -> S::Answer<'a, Decision<Lease<S>>> {
         let shared = self.shared();
-        let Refused { refusal, tallies, input } = refused;
+        let Refused { mut refusal, route, input } = refused;
         if let Wait::After(wait) = refusal.wait {
             shared.storms.refused(who, request, wait, now);
         }
-        let hinted = view::hint(shared, who, request, input, refusal, now);
-        S::chain(hinted, move |refusal| S::ready(shared.refuse_in(&tallies, refusal, now)))
+        let models = view::hint(shared, who, &route.roster.tenant, request, input, &refusal.shortages, now);
+        S::chain(models, move |models| {
+            if !models.is_empty() {
+                Arc::make_mut(&mut refusal).fits.models = models;
+            }
+            S::ready(shared.refuse_in(&route.deal.tallies, refusal, now))
+        })
     }
 
     /// The decision, or a refusal that still lacks its hints.
@@ -377,7 +382,7 @@ impl<S: Store> Gate<S> {
         seat: Seat,
         waited: bool,
         now: Now,
-    ) -> Result<Decision<Lease<S>>, Box<Refused>> {
+    ) -> Result<Decision<Lease<S>>, Refused> {
         let shared = self.shared();
         let asked = question.asked;
         match reserved {
@@ -389,7 +394,7 @@ impl<S: Store> Gate<S> {
                     Some(Ok(queued)) if waited => Ok(Decision::Queue(queued)),
                     Some(Ok(queued)) => Ok(shared.queue(&question, queued, now)),
                     Some(Err(full)) => Ok(shared.refuse_in(question.tallies(), full, now)),
-                    None => Err(Box::new(Refused::of(&question, refusal))),
+                    None => Err(Refused::of(question, refusal)),
                 }
             }
             other => {
@@ -442,7 +447,7 @@ impl<S: Store> Gate<S> {
         let prepared = shared.wired(|wiring| prepare::prepare(shared, wiring, who, request, now));
         match prepared {
             Ok(prepared) => view::preview(shared, prepared, request, now),
-            Err(refusal) => S::ready(Decision::Reject(refusal)),
+            Err(refusal) => S::ready(Decision::Reject(refusal.into())),
         }
     }
 
@@ -584,23 +589,23 @@ impl<S: Store> Shared<S> {
     /// The answer to a retry that comes again and again before it was to.
     fn stormy<L>(&self, who: &Principal, request: &Request, wait: std::time::Duration, now: Now) -> Decision<L> {
         let refusal = refusal(Reason::RetryStorm, Some(who), request, None);
-        self.reject(Box::new(Refusal { wait: Wait::After(wait), ..*refusal }), now)
+        self.reject(Arc::new(Refusal { wait: Wait::After(wait), ..*refusal }), now)
     }
 
     /// Counts, journals and answers a refusal before any roster was found.
-    fn reject<L>(&self, refusal: Box<Refusal>, now: Now) -> Decision<L> {
+    fn reject<L>(&self, refusal: Arc<Refusal>, now: Now) -> Decision<L> {
         let tally = self.tallies.find(&refusal.tenant, &refusal.model);
         self.refuse(tally.as_deref().unwrap_or(&self.tallies.strangers), refusal, now)
     }
 
-    fn refuse<L>(&self, tally: &Tally, refusal: Box<Refusal>, now: Now) -> Decision<L> {
+    fn refuse<L>(&self, tally: &Tally, refusal: Arc<Refusal>, now: Now) -> Decision<L> {
         tally.add(Counter::Rejected, 1);
         tally.refused(refusal.reason);
         self.note_refusal(&refusal, now);
         Decision::Reject(refusal)
     }
 
-    fn refuse_in<L>(&self, [model, lane]: &[Arc<Tally>; 2], refusal: Box<Refusal>, now: Now) -> Decision<L> {
+    fn refuse_in<L>(&self, [model, lane]: &[Arc<Tally>; 2], refusal: Arc<Refusal>, now: Now) -> Decision<L> {
         lane.add(Counter::Rejected, 1);
         lane.refused(refusal.reason);
         self.refuse(model, refusal, now)
@@ -613,12 +618,12 @@ impl<S: Store> Shared<S> {
             tally.refused(queued.refusal.reason);
         };
         question.tallies().iter().for_each(|tally| count(tally));
-        self.journal.append(Event::Queued(Arc::new((*queued.refusal).clone()), queued.lane.clone()), now);
+        self.journal.append(Event::Queued(queued.refusal.clone(), queued.lane.clone()), now);
         Decision::Queue(queued)
     }
 
-    fn note_refusal(&self, refusal: &Refusal, now: Now) {
-        self.journal.append(Event::Refused(Arc::new(refusal.clone())), now);
+    fn note_refusal(&self, refusal: &Arc<Refusal>, now: Now) {
+        self.journal.append(Event::Refused(refusal.clone()), now);
     }
 
     fn swept(&self, swept: Swept, now: Now) {
@@ -657,40 +662,30 @@ impl<S: Store> Shared<S> {
             .collect()
     }
 
-    fn claim_refusal(&self, claim: &Claim, reason: Reason, wait: Wait, detail: Option<String>) -> Box<Refusal> {
+    fn claim_refusal(&self, claim: &Claim, reason: Reason, wait: Wait, detail: Option<String>) -> Refusal {
         let terms = &claim.terms;
-        Box::new(Refusal {
-            reason,
-            tenant: terms.deal.principal.tenant().into(),
-            model: terms.deal.model.clone(),
-            request_id: terms.request_id.clone(),
-            wait,
-            shortages: Vec::new(),
-            fits: Default::default(),
-            detail,
-            receipt: None,
-        })
+        let request_id = terms.request_id.clone();
+        let refusal = Refusal::new(reason, terms.deal.principal.tenant(), terms.deal.model.clone());
+        Refusal { request_id, wait, detail, ..refusal }
     }
 
-    fn extension_refused(&self, claim: &Claim, lacks: &[crate::store::Lack], now: Now) -> Box<Refusal> {
-        let limits = claim.terms.deal.lineup.limits();
-        let shared = |limit: u16| !limits[limit as usize].scope.starts_with("tenant:");
-        let shortages = verdict::shortages(&claim.terms.deal.lineup, lacks, shared);
-        let (reason, wait) = verdict::worst(&shortages, &claim.terms.deal.lineup, lacks);
-        let refusal = Box::new(Refusal { shortages, ..*self.claim_refusal(claim, reason, wait, None) });
+    fn extension_refused(&self, claim: &Claim, lacks: &[crate::store::Lack], now: Now) -> Arc<Refusal> {
+        let shortages = Shortages::of(claim.terms.deal.lineup.clone(), lacks);
+        let (reason, wait) = verdict::worst(&shortages);
+        let refusal = Arc::new(Refusal { shortages, ..self.claim_refusal(claim, reason, wait, None) });
         self.note_refusal(&refusal, now);
         refusal
     }
 
-    fn gone(&self, claim: &Claim, now: Now) -> Box<Refusal> {
+    fn gone(&self, claim: &Claim, now: Now) -> Arc<Refusal> {
         let detail = Some(format!("lease {} has ended", claim.id));
-        let refusal = self.claim_refusal(claim, Reason::RequestAlreadyEnded, Wait::Never, detail);
+        let refusal = Arc::new(self.claim_refusal(claim, Reason::RequestAlreadyEnded, Wait::Never, detail));
         self.note_refusal(&refusal, now);
         refusal
     }
 
-    fn store_lost(&self, claim: &Claim, now: Now) -> Box<Refusal> {
-        let refusal = self.claim_refusal(claim, Reason::StoreUnavailable, Wait::Unknown, None);
+    fn store_lost(&self, claim: &Claim, now: Now) -> Arc<Refusal> {
+        let refusal = Arc::new(self.claim_refusal(claim, Reason::StoreUnavailable, Wait::Unknown, None));
         self.note_refusal(&refusal, now);
         refusal
     }

@@ -15,7 +15,7 @@ use crate::policy::plan::{DegradeStep, OnExceed, Plan, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
 use crate::reason::Reason;
-use crate::refusal::{Fits, Refusal, Wait};
+use crate::refusal::{Refusal, Wait};
 use crate::request::{Input, Kind, MAX_REQUEST_ID, MAX_RUN_ID, Part, Request};
 use crate::store::{Choice, Reservation, Store, When};
 use crate::time::Now;
@@ -53,17 +53,9 @@ pub(super) fn refusal(
     detail: Option<String>,
 ) -> Box<Refusal> {
     let cut = |text: &str| -> Arc<str> { text.chars().take(MAX_NAME).collect::<String>().into() };
-    Box::new(Refusal {
-        reason,
-        tenant: who.map_or_else(|| "".into(), |who| cut(who.tenant())),
-        model: cut(&request.model),
-        request_id: request.id.as_ref().map(|id| cut(id)),
-        wait: Wait::Never,
-        shortages: Vec::new(),
-        fits: Fits::default(),
-        detail,
-        receipt: None,
-    })
+    let tenant = who.map_or_else(|| "".into(), |who| cut(who.tenant()));
+    let request_id = request.id.as_ref().map(|id| cut(id));
+    Box::new(Refusal { request_id, detail, ..Refusal::new(reason, tenant, cut(&request.model)) })
 }
 
 pub(super) fn prepare<S: Store>(

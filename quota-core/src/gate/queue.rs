@@ -82,7 +82,7 @@ pub(super) enum LinedUp<'a> {
     /// It waits.
     Waits(Question<'a>, Queued),
     /// It is not to wait: the queue's refusal.
-    Refused(Question<'a>, Box<Refusal>),
+    Refused(Question<'a>, Arc<Refusal>),
     /// It is not to wait: what its limits lack.
     Short(Question<'a>, Vec<Lacks>),
 }
@@ -124,7 +124,7 @@ impl<S: Store> Gate<S> {
 #[must_use = "a ticket does nothing until it is awaited"]
 pub struct Ticket<'a, S: Store = Memory>(Waiting<'a, S>);
 
-type Waiting<'a, S> = Pin<Box<dyn Future<Output = Result<Lease<S>, Box<Refusal>>> + Send + 'a>>;
+type Waiting<'a, S> = Pin<Box<dyn Future<Output = Result<Lease<S>, Arc<Refusal>>> + Send + 'a>>;
 
 impl<S: Store> std::fmt::Debug for Ticket<'_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -133,7 +133,7 @@ impl<S: Store> std::fmt::Debug for Ticket<'_, S> {
 }
 
 impl<S: Store> Future for Ticket<'_, S> {
-    type Output = Result<Lease<S>, Box<Refusal>>;
+    type Output = Result<Lease<S>, Arc<Refusal>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.0.as_mut().poll(cx)
@@ -178,7 +178,7 @@ impl<S: Store> Shared<S> {
                 Err(lacks) if question.waits(&lacks) => Some(lacks),
                 Err(lacks) => return LinedUp::Short(question, lacks),
             };
-            let refused = |refused| unqueued(refused, *question.blank(Reason::QueueFull), question.lane(), &pool.name);
+            let refused = |refused| unqueued(refused, question.blank(Reason::QueueFull), question.lane(), &pool.name);
             let mut place = match pool.scheduler.arrive(question.arrival(), now.mono) {
                 Ok(place) => place,
                 Err(why) => {
@@ -196,7 +196,7 @@ impl<S: Store> Shared<S> {
                     let short = lacks.map(|lacks| question.refused(&lacks));
                     let full = || match pool.is_gated() && pool.scheduler.would_wait(&question.arrival()) {
                         true => question.pool_full(&pool.name),
-                        false => Box::new(Refusal { wait: Wait::Unknown, ..*question.blank(Reason::QueuedBehind) }),
+                        false => Arc::new(Refusal { wait: Wait::Unknown, ..question.blank(Reason::QueuedBehind) }),
                     };
                     let refusal = short.unwrap_or_else(full);
                     let queued = self.wired(|wiring| question.queued(wiring, &pool.name, Some(place), refusal));
@@ -251,9 +251,9 @@ impl<S: Store> Shared<S> {
         question: &Question<'_>,
         seat: Seat,
         lacks: &[Lacks],
-        refusal: &Refusal,
+        refusal: &Arc<Refusal>,
         now: Now,
-    ) -> Option<Result<Queued, Box<Refusal>>> {
+    ) -> Option<Result<Queued, Arc<Refusal>>> {
         if !question.waits(lacks) {
             return None;
         }
@@ -267,11 +267,8 @@ impl<S: Store> Shared<S> {
         let turn = seat.take_for(&pool);
         let turn = turn.unwrap_or_else(|| pool.scheduler.enter_anyway(question.arrival(), now.mono));
         Some(match turn.put_back(scope, whole_flow, due, now.mono) {
-            Ok(place) => {
-                let refusal = Box::new(refusal.clone());
-                Ok(self.wired(|wiring| question.queued(wiring, &pool.name, Some(place), refusal)))
-            }
-            Err(refused) => Err(unqueued(refused, *question.blank(Reason::QueueFull), question.lane(), &pool.name)),
+            Ok(place) => Ok(self.wired(|wiring| question.queued(wiring, &pool.name, Some(place), refusal.clone()))),
+            Err(refused) => Err(unqueued(refused, question.blank(Reason::QueueFull), question.lane(), &pool.name)),
         })
     }
 }
@@ -283,9 +280,9 @@ fn pool_named(roster: &Roster) -> Option<&Arc<str>> {
 
 impl Question<'_> {
     /// The refusal of a request that a pool has no room for.
-    pub(super) fn pool_full(&self, pool: &str) -> Box<Refusal> {
+    pub(super) fn pool_full(&self, pool: &str) -> Arc<Refusal> {
         let detail = Some(format!("pool `{pool}`"));
-        Box::new(Refusal { wait: Wait::Unknown, detail, ..*self.blank(Reason::ModelPoolOverloaded) })
+        Arc::new(Refusal { wait: Wait::Unknown, detail, ..self.blank(Reason::ModelPoolOverloaded) })
     }
 }
 
@@ -299,7 +296,7 @@ fn longest(lacks: &Lacks) -> Option<Lack> {
 }
 
 /// The refusal by a queue, out of one that names the request, and says what kept it waiting if that is known.
-pub(super) fn unqueued(refused: Refused, told: Refusal, lane: &str, pool: &str) -> Box<Refusal> {
+pub(super) fn unqueued(refused: Refused, told: Refusal, lane: &str, pool: &str) -> Arc<Refusal> {
     let wait = refused.retry_after.map_or(Wait::Unknown, Wait::After);
     let (reason, detail) = match refused.why {
         Why::Full | Why::UnknownLane | Why::Over => (Reason::QueueFull, format!("lane `{lane}`")),
@@ -313,5 +310,5 @@ pub(super) fn unqueued(refused: Refused, told: Refusal, lane: &str, pool: &str) 
         }
     };
     let wait = if wait == Wait::Unknown && refused.why == Why::TimedOut { told.wait } else { wait };
-    Box::new(Refusal { reason, wait, detail: Some(detail), ..told })
+    Arc::new(Refusal { reason, wait, detail: Some(detail), ..told })
 }

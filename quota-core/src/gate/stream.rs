@@ -2,6 +2,8 @@
 //!
 //! Floor 3. Invariant: an answer that has passed is covered by the hold, or its meter has said that it must end.
 
+use std::sync::Arc;
+
 use super::lease::Lease;
 use crate::lease::{Cause, EndError, Receipt};
 use crate::refusal::Refusal;
@@ -77,7 +79,7 @@ impl<S: Store> StreamMeter<S> {
     /// # Errors
     /// The refusal, if the answer has grown to where a limit has no room for more, or the lease has ended meanwhile: it
     /// must end here.
-    pub fn keep(&mut self) -> S::Answer<'_, Result<(), Box<Refusal>>> {
+    pub fn keep(&mut self) -> S::Answer<'_, Result<(), Arc<Refusal>>> {
         let output = self.output_so_far();
         if output >= self.tell_at {
             self.tell_at = output + TELL_EVERY;
@@ -126,7 +128,6 @@ impl<S: Store> Drop for StreamMeter<S> {
 
 #[cfg(all(test, not(quota_loom)))]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;

@@ -9,12 +9,11 @@ use smallvec::SmallVec;
 
 use super::decision::{Degradation, Queued};
 use super::wiring::{Roster, Route, Wiring};
-use crate::account::Lineup;
 use crate::lease::{Receipt, Record, Terms};
 use crate::policy::plan::{OnExceed, Plan, Window};
 use crate::policy::price;
 use crate::reason::Reason;
-use crate::refusal::{Fits, Refusal, Shortage, Wait};
+use crate::refusal::{Fits, Refusal, Shortages, Wait};
 use crate::request::Request;
 use crate::scheduler::{Arrival, Place};
 use crate::store::{Lack, Lacks, Reservation, Reserved};
@@ -70,6 +69,11 @@ impl<'a> Question<'a> {
         &self.routes[choice]
     }
 
+    /// The route of the request as asked.
+    pub(super) fn into_route(mut self) -> Arc<Route> {
+        self.routes.swap_remove(self.asked)
+    }
+
     /// What the scheduler needs to know of the request as asked.
     pub(super) fn arrival(&self) -> Arrival {
         let roster = self.roster(self.asked);
@@ -96,13 +100,15 @@ impl<'a> Question<'a> {
     }
 
     /// A refusal of this request that is not about a limit.
-    pub(super) fn blank(&self, reason: Reason) -> Box<Refusal> {
+    pub(super) fn blank(&self, reason: Reason) -> Refusal {
         let tenant = self.roster(0).tenant.name.clone();
-        Box::new(Refusal { tenant, ..*super::refusal(reason, None, self.request, None) })
+        // The lengths of its names have been looked at before.
+        let request_id = self.request.id.clone();
+        Refusal { request_id, ..Refusal::new(reason, tenant, self.request.model.clone()) }
     }
 
     /// The refusal that an answer other than a shortage comes to.
-    pub(super) fn unreserved(&self, reserved: &Reserved) -> Box<Refusal> {
+    pub(super) fn unreserved(&self, reserved: &Reserved) -> Arc<Refusal> {
         let (reason, wait) = match reserved {
             Reserved::Ended(_) => (Reason::RequestAlreadyEnded, Wait::Never),
             Reserved::Conflict => (Reason::RequestIdConflict, Wait::Never),
@@ -116,21 +122,32 @@ impl<'a> Question<'a> {
             Reserved::Ended(record) => Some(Box::new(Receipt::of(record.clone(), true))),
             _ => None,
         };
-        Box::new(Refusal { wait, receipt, ..*self.blank(reason) })
+        Arc::new(Refusal { wait, receipt, ..self.blank(reason) })
     }
 
     /// The refusal that the shortages of all choices come to: those of the request as asked if it lacked more than a
     /// soft amount, else those of the first choice after it that did.
-    pub(super) fn refused(&self, lacks: &[Lacks]) -> Box<Refusal> {
+    pub(super) fn refused(&self, lacks: &[Lacks]) -> Arc<Refusal> {
         let hard = |lacks: &Lacks| lacks.iter().any(|lack| !lack.soft);
         let after = lacks.iter().skip(self.asked).position(hard);
         let at = after.map_or(self.asked, |after| self.asked + after);
         let roster = self.roster(at);
         let lacks: &[Lack] = lacks.get(at).map_or(&[], |lacks| lacks);
-        let shortages = shortages(&roster.lineup, lacks, |limit| roster.terms[limit as usize].shared);
-        let (reason, wait) = worst(&shortages, &roster.lineup, lacks);
+        let shortages = Shortages::of(roster.lineup.clone(), lacks);
+        let (reason, wait) = worst(&shortages);
         let fits = Fits { max_output_tokens: self.largest_output(roster, lacks), models: Vec::new() };
-        Box::new(Refusal { wait, shortages, fits, ..*self.blank(reason) })
+        // As `blank`, without moving what it has once more.
+        Arc::new(Refusal {
+            reason,
+            tenant: roster.tenant.name.clone(),
+            model: self.request.model.clone(),
+            request_id: self.request.id.clone(),
+            wait,
+            shortages,
+            fits,
+            detail: None,
+            receipt: None,
+        })
     }
 
     /// The largest output ceiling that the limits with a shortage leave room for.
@@ -197,7 +214,7 @@ impl<'a> Question<'a> {
         wiring: &Wiring,
         pool: &Arc<str>,
         place: Option<Place>,
-        refusal: Box<Refusal>,
+        refusal: Arc<Refusal>,
     ) -> Queued {
         let max_wait = wiring.plan.lanes.get(self.lane()).map_or(0, |lane| lane.max_wait_ms);
         let max_wait = Duration::from_millis(max_wait);
@@ -223,39 +240,18 @@ impl<'a> Question<'a> {
     }
 }
 
-/// The hard shortages among lacks, for people.
-pub(super) fn shortages(lineup: &Lineup, lacks: &[Lack], shared: impl Fn(u16) -> bool) -> Vec<Shortage> {
-    let hard = lacks.iter().filter(|lack| !lack.soft);
-    hard.map(|lack| {
-        let bound = &lineup.limits()[lack.limit as usize];
-        Shortage {
-            scope: bound.scope.clone(),
-            limit: bound.limit.clone(),
-            shared: shared(lack.limit),
-            meter: bound.meter,
-            hard: bound.rule.hard(),
-            used: lack.used,
-            asked: lack.asked,
-            wait: lack.wait,
-        }
-    })
-    .collect()
-}
-
 /// The reason and the wait of the shortage that keeps the request out longest.
-pub(super) fn worst(shortages: &[Shortage], lineup: &Lineup, lacks: &[Lack]) -> (Reason, Wait) {
+pub(super) fn worst(shortages: &Shortages) -> (Reason, Wait) {
     let rank = |wait: Wait| match wait {
         Wait::Never => (2, Duration::ZERO),
         Wait::After(time) => (1, time),
         Wait::Unknown => (0, Duration::ZERO),
     };
-    let hard = lacks.iter().filter(|lack| !lack.soft);
-    let worst = hard.zip(shortages).max_by_key(|(_, shortage)| rank(shortage.wait));
-    let Some((lack, shortage)) = worst else { return (Reason::ConcurrencyExceeded, Wait::Unknown) };
-    let bound = &lineup.limits()[lack.limit as usize];
-    match shortage.wait {
+    let worst = shortages.found().max_by_key(|(_, lack)| rank(lack.wait));
+    let Some((bound, lack)) = worst else { return (Reason::ConcurrencyExceeded, Wait::Unknown) };
+    match lack.wait {
         // A limit of zero lets nobody pass, and what a run has used never comes back: that is not the request's doing.
-        Wait::Never if shortage.hard > 0 && bound.column.window != Window::Run => {
+        Wait::Never if bound.rule.hard() > 0 && bound.column.window != Window::Run => {
             (Reason::RequestTooLarge, Wait::Never)
         }
         wait => (reason_of(bound.meter, &bound.column.window), wait),

@@ -12,11 +12,13 @@ use super::wiring::{ANY_MODEL, Roster, Wiring, models_of};
 use super::{Gate, Shared};
 use crate::account::{Bound, Lineup};
 use crate::meter::At;
+use crate::policy::plan::TenantPlan;
 use crate::principal::Principal;
-use crate::refusal::{Balance, Refusal};
+use crate::refusal::{Balance, Shortages};
 use crate::request::{Input, MAX_RUN_ID, Request};
 use crate::store::{Choice, Reserved, Store, select};
 use crate::time::Now;
+use crate::units::Meter;
 
 /// Models that a refusal looks at for its hint.
 const HINTED_MODELS: usize = 8;
@@ -78,17 +80,21 @@ pub(super) fn preview<'a, S: Store>(
     })
 }
 
-/// Adds to a refusal the other models of the tenant that would take the same request now.
+/// The other models of a tenant that would take now what was refused; none is looked at where none can.
 pub(super) fn hint<'a, S: Store>(
     shared: &'a Shared<S>,
     who: &'a Principal,
+    tenant: &TenantPlan,
     request: &'a Request,
     input: u64,
-    mut refusal: Box<Refusal>,
+    shortages: &Shortages,
     now: Now,
-) -> S::Answer<'a, Box<Refusal>> {
+) -> S::Answer<'a, Vec<Arc<str>>> {
+    let has_others = tenant.models.keys().any(|model| *model != request.model);
+    if !has_others || shortages.found().any(|(bound, _)| keeps_out_of_all(bound)) {
+        return S::ready(Vec::new());
+    }
     let choices: Vec<Choice> = shared.wired(|wiring| {
-        let Some(tenant) = wiring.plan.tenants.get(who.tenant()) else { return Vec::new() };
         let others = models_of(tenant).into_iter().filter(|model| *model != request.model).take(HINTED_MODELS);
         // A refusal must stay cheap: the input is not counted again for each model, the first count serves as a guess.
         let counted = Request { input: Input::Counted(input), id: None, ..Request::like(request) };
@@ -100,19 +106,26 @@ pub(super) fn hint<'a, S: Store>(
         others.filter_map(as_other).collect()
     });
     if choices.is_empty() {
-        return S::ready(refusal);
+        return S::ready(Vec::new());
     }
     let lineup = joined(choices.iter().map(|choice| &choice.terms.deal.lineup));
     shared.store.read(lineup, move |words| {
-        let Some(words) = words else { return refusal };
+        let Some(words) = words else { return Vec::new() };
         let word = words_of(&choices, &words);
-        for (at, choice) in choices.iter().enumerate() {
-            if select(std::slice::from_ref(choice), |_, limit| word(at, limit), now).is_ok() {
-                refusal.fits.models.push(choice.terms.deal.model.clone());
-            }
-        }
-        refusal
+        let fits = |(at, choice): &(usize, &Choice)| {
+            select(std::slice::from_ref(*choice), |_, limit| word(*at, limit), now).is_ok()
+        };
+        choices.iter().enumerate().filter(fits).map(|(_, choice)| choice.terms.deal.model.clone()).collect()
     })
+}
+
+/// Whether a limit that has no room for a request has none for it with any model of the tenant: it is no model's, and
+/// what it counts is the same with each.
+fn keeps_out_of_all(bound: &Bound) -> bool {
+    // Names inside a scope are escaped.
+    let of_model = bound.scope.starts_with("model:") || bound.scope.contains("/model:");
+    let differs = matches!(bound.meter, Meter::Input | Meter::Output | Meter::Total | Meter::Money);
+    !of_model && !differs
 }
 
 impl<S: Store> Gate<S> {

@@ -64,30 +64,22 @@ mod tests {
 
     use super::*;
     use crate::reason::Reason;
-    use crate::refusal::{Fits, Shortage, Wait};
+    use crate::refusal::{Shortage, Wait};
     use crate::units::Meter;
 
     fn refusal(reason: Reason, wait: Wait) -> Refusal {
-        Refusal {
-            reason,
-            tenant: "acme".into(),
-            model: "gemini-pro".into(),
-            request_id: Some("req-1".into()),
+        let shortages = vec![Shortage {
+            scope: "tenant:acme".into(),
+            limit: "rpm".into(),
+            shared: false,
+            meter: Meter::Requests,
+            hard: 60,
+            used: 60,
+            asked: 1,
             wait,
-            shortages: vec![Shortage {
-                scope: "tenant:acme".into(),
-                limit: "rpm".into(),
-                shared: false,
-                meter: Meter::Requests,
-                hard: 60,
-                used: 60,
-                asked: 1,
-                wait,
-            }],
-            fits: Fits::default(),
-            detail: None,
-            receipt: None,
-        }
+        }];
+        let request_id = Some("req-1".into());
+        Refusal { request_id, wait, shortages: shortages.into(), ..Refusal::new(reason, "acme", "gemini-pro") }
     }
 
     #[test]

@@ -117,21 +117,11 @@ fn amount(meter: Meter, amount: u64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::refusal::Fits;
+    use crate::refusal::Shortages;
     use std::time::Duration;
 
     fn refusal(reason: Reason, wait: Wait) -> Refusal {
-        Refusal {
-            reason,
-            tenant: "acme".into(),
-            model: "gpt-large".into(),
-            request_id: None,
-            wait,
-            shortages: Vec::new(),
-            fits: Fits::default(),
-            detail: None,
-            receipt: None,
-        }
+        Refusal { wait, ..Refusal::new(reason, "acme", "gpt-large") }
     }
 
     fn get<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
@@ -175,7 +165,7 @@ mod tests {
     fn an_unknown_wait_is_never_shorter_than_the_known_part() {
         let mut refusal = refusal(Reason::ConcurrencyExceeded, Wait::Unknown);
         for (millis, want) in [(400, "1"), (7_200, "8"), (7_200_000, "60")] {
-            refusal.shortages = vec![Shortage {
+            refusal.shortages = Shortages::from(vec![Shortage {
                 scope: "tenant:acme".into(),
                 limit: "rpm".into(),
                 shared: false,
@@ -184,7 +174,7 @@ mod tests {
                 used: 60,
                 asked: 1,
                 wait: Wait::After(Duration::from_millis(millis)),
-            }];
+            }]);
             assert_eq!(get(&retry(&refusal), "retry-after"), Some(want));
         }
     }

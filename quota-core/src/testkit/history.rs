@@ -281,7 +281,7 @@ impl<S: TestStore> History<S> {
             }
             (Decision::Reject(refusal), Verdict::Ended(receipt)) => {
                 assert_eq!(refusal.reason, Reason::RequestAlreadyEnded);
-                assert_eq!(ModelReceipt::from(*refusal.receipt.unwrap()), *receipt);
+                assert_eq!(ModelReceipt::from(refusal.receipt.as_deref().unwrap().clone()), *receipt);
             }
             (decision, verdict) => panic!("{decision:?} but {verdict:?}"),
         }

@@ -124,7 +124,7 @@ impl Run {
         Ok(())
     }
 
-    fn principal(&mut self, step: &Value, who: Result<Principal, Box<Refusal>>) -> Result<(), String> {
+    fn principal(&mut self, step: &Value, who: Result<Principal, Arc<Refusal>>) -> Result<(), String> {
         let expect = &step["expect"];
         match who {
             Err(refusal) => refused(&refusal, expect),

@@ -97,7 +97,7 @@ impl<S: TestStore> Scene<S> {
 
     /// The refusal of a request that must not be admitted.
     #[track_caller]
-    pub fn refusal(&self, request: &Request) -> Box<Refusal> {
+    pub fn refusal(&self, request: &Request) -> Arc<Refusal> {
         match self.admit(request) {
             Decision::Reject(refusal) => refusal,
             other => panic!("{other:?}"),

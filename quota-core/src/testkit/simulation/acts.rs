@@ -2,6 +2,8 @@
 //!
 //! Floor 5. Invariant: every answer is checked, and a refusal has to be right as much as an admission.
 
+use std::sync::Arc;
+
 use super::agenda::{Step, Wake};
 use super::job::{Course, Handle, Letter};
 use super::ledger::{Act, Asked, Check, Ending, Outcome, Place, Used};
@@ -296,7 +298,7 @@ impl World<'_> {
         self.covered(slot, place, extended)
     }
 
-    fn covered(&mut self, slot: u32, place: Place, extended: Result<(), Box<Refusal>>) -> Check {
+    fn covered(&mut self, slot: u32, place: Place, extended: Result<(), Arc<Refusal>>) -> Check {
         let written = self.read_tape(Act::Cover(place))?;
         self.summary.extended += written.extended;
         let Err(refusal) = extended else { return Ok(()) };

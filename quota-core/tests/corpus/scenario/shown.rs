@@ -1,5 +1,7 @@
 //! What a step came to, as data: amounts are counts, money is decimal text, what is absent is null.
 
+use std::sync::Arc;
+
 use quota_core::gate::Offer;
 use quota_core::journal::replay;
 use quota_core::policy::plan::Window;
@@ -165,7 +167,7 @@ pub fn ended(ended: Result<Receipt, EndError>) -> Found {
     }
 }
 
-pub fn extended(extended: Result<(), Box<Refusal>>) -> Found {
+pub fn extended(extended: Result<(), Arc<Refusal>>) -> Found {
     match extended {
         Ok(()) => object(json!({ "extended": true })),
         Err(refused) => {
