@@ -1,7 +1,7 @@
 //! Steps of any kind on a gate with a clock set by hand, four bytes a step, against the reference model.
 
 use quota_core::store::Memory;
-use quota_core::testkit::history::{self, MODELS, POLICIES, PRINCIPALS, Step};
+use quota_core::testkit::history::{self, MODELS, POLICIES, PRINCIPALS, RUNS, Step};
 
 /// The most steps of a history.
 const STEPS: usize = 64;
@@ -37,7 +37,8 @@ fn step(bytes: &[u8]) -> Step {
     match kind % 16 {
         0..4 => {
             let choices = if c >= 224 { 3 } else { 1 };
-            Step::Admit { who, model, input, output, choices, stream: b >= 128, id: (c < 10).then_some(c) }
+            let run = (100..160).contains(&c).then_some((c % RUNS, c as u64 % 4));
+            Step::Admit { who, model, input, output, choices, stream: b >= 128, id: (c < 10).then_some(c), run }
         }
         4 => Step::Preview { who, model, input, output },
         5 => Step::Sent(a),

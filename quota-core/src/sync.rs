@@ -333,6 +333,74 @@ impl<T> Alone<T> {
     }
 }
 
+/// A mutex that is tried first: who finds it taken goes elsewhere.
+#[cfg(not(quota_loom))]
+pub(crate) type TryLock<T> = parking_lot::Mutex<T>;
+
+/// Under loom the lock's word is loom's. Its own lock would not do: there whoever is about to try waits for the other.
+#[cfg(quota_loom)]
+pub(crate) struct TryLock<T> {
+    /// 1 while somebody has it.
+    taken: AtomicU32,
+    value: std::sync::Mutex<T>,
+}
+
+#[cfg(quota_loom)]
+impl<T> TryLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        TryLock { taken: AtomicU32::new(0), value: std::sync::Mutex::new(value) }
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<impl std::ops::DerefMut<Target = T>> {
+        // ORDERING: acquire pairs with the release in `Word::drop`; relaxed on failure, which nothing follows from.
+        self.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Taken { value: self.value.lock().unwrap(), _word: Word(&self.taken) })
+    }
+
+    pub(crate) fn lock(&self) -> impl std::ops::DerefMut<Target = T> {
+        loop {
+            if let Some(taken) = self.try_lock() {
+                return taken;
+            }
+            spin();
+        }
+    }
+}
+
+/// What a `TryLock` that is taken holds. The value is let go of before the word: fields are dropped in their order.
+#[cfg(quota_loom)]
+struct Taken<'a, T> {
+    value: std::sync::MutexGuard<'a, T>,
+    _word: Word<'a>,
+}
+
+#[cfg(quota_loom)]
+struct Word<'a>(&'a AtomicU32);
+
+#[cfg(quota_loom)]
+impl Drop for Word<'_> {
+    fn drop(&mut self) {
+        // ORDERING: release, see `try_lock`.
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(quota_loom)]
+impl<T> std::ops::Deref for Taken<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+#[cfg(quota_loom)]
+impl<T> std::ops::DerefMut for Taken<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
 /// The waker of the one task that waits for something.
 #[cfg(not(quota_loom))]
 #[derive(Default)]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use quota_core::refusal::Wait;
 use quota_core::store::memory::{Bounds, Memory};
 use quota_core::testkit::Yielding;
-use quota_core::testkit::history::{self, MODELS, POLICIES, PRINCIPALS, Step};
+use quota_core::testkit::history::{self, MODELS, POLICIES, PRINCIPALS, RUNS, Step};
 use quota_core::{Decision, Gate, ManualClock, Policy, Principal, Request, Usage};
 
 const SECOND: u64 = 1_000_000_000;
@@ -19,6 +19,7 @@ fn step() -> impl Strategy<Value = Step> {
     let model = prop::sample::select(vec![0usize, 0, 0, 1, 1, 2]);
     let admit = (0..PRINCIPALS, model, amount(), amount(), choices, any::<bool>());
     let id = prop_oneof![3 => Just(None), 2 => (0usize..10).prop_map(Some)];
+    let run = prop_oneof![2 => Just(None), 1 => (0..RUNS, 0u64..4).prop_map(Some)];
     let lease = || 0usize..40;
     let pass = prop::sample::select(vec![
         1,
@@ -34,8 +35,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]);
     let wall = prop::sample::select(vec![-30 * HOUR, -HOUR, -1, 5 * SECOND as i64, HOUR, 26 * HOUR]);
     prop_oneof![
-        14 => (admit, id).prop_map(|((who, model, input, output, choices, stream), id)| Step::Admit {
-            who, model, input, output, choices, stream, id
+        14 => (admit, id, run).prop_map(|((who, model, input, output, choices, stream), id, run)| Step::Admit {
+            who, model, input, output, choices, stream, id, run
         }),
         2 => (0..PRINCIPALS, 0..MODELS, amount(), amount())
             .prop_map(|(who, model, input, output)| Step::Preview { who, model, input, output }),

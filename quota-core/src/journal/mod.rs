@@ -2,6 +2,8 @@
 //!
 //! Floor 2. Invariant: an entry never changes, and holds no prompt text and no key.
 
+#[cfg(all(test, quota_loom))]
+mod models;
 mod replay;
 mod ring;
 

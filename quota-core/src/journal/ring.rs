@@ -3,17 +3,17 @@
 //! Floor 2. Invariant: an append never waits while any shard is free; when full, the oldest entries of its kind make
 //! room: however many requests are refused, what was admitted and charged stays.
 
-use std::collections::VecDeque;
-
 use crossbeam::utils::{Backoff, CachePadded};
-use parking_lot::Mutex;
 
 use super::{Entry, Event, Journal};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, TryLock};
 use crate::time::Now;
 
 /// Entries are dealt over so many shards, each with its own lock.
+#[cfg(not(quota_loom))]
 const SHARDS: usize = 16;
+#[cfg(quota_loom)]
+const SHARDS: usize = 2;
 
 /// A journal of bounded length in memory.
 ///
@@ -33,15 +33,17 @@ pub struct Ring {
 type Listener = Box<dyn Fn(&Entry) + Send + Sync>;
 
 struct Shards {
-    shards: Box<[CachePadded<Mutex<Shard>>]>,
-    shard_capacity: usize,
+    shards: Box<[CachePadded<TryLock<Shard>>; SHARDS]>,
     /// Entries that were put in; the next one looks for a free shard from here on.
     put: AtomicU64,
 }
 
-#[derive(Default)]
 struct Shard {
-    entries: VecDeque<Entry>,
+    /// Once there are `capacity`, a new one takes the oldest one's place.
+    entries: Vec<Entry>,
+    capacity: usize,
+    /// Where the oldest is, once there are `capacity`.
+    oldest: usize,
     /// Entries that made room for newer ones.
     dropped: u64,
 }
@@ -62,6 +64,14 @@ impl Ring {
         self.listener = Some(Box::new(listener));
         self
     }
+
+    /// Acts while nobody else can get at one of the shards.
+    #[cfg(test)]
+    pub(super) fn hold(&self, shard: usize, act: impl FnOnce()) {
+        let held = self.kept.shards[shard].lock();
+        act();
+        drop(held);
+    }
 }
 
 impl Default for Ring {
@@ -73,11 +83,9 @@ impl Default for Ring {
 
 impl Shards {
     fn new(entries: usize) -> Shards {
-        Shards {
-            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
-            shard_capacity: entries.div_ceil(SHARDS).max(1),
-            put: AtomicU64::new(0),
-        }
+        let capacity = entries.div_ceil(SHARDS).max(1);
+        let shard = || CachePadded::new(TryLock::new(Shard { entries: Vec::new(), capacity, oldest: 0, dropped: 0 }));
+        Shards { shards: Box::new(std::array::from_fn(|_| shard())), put: AtomicU64::new(0) }
     }
 
     fn put(&self, entry: Entry) {
@@ -88,21 +96,36 @@ impl Shards {
         // What makes room is freed outside the lock.
         let _old = loop {
             if let Some(mut shard) = self.shards[at % SHARDS].try_lock() {
-                let full = shard.entries.len() == self.shard_capacity;
-                let old = full.then(|| shard.entries.pop_front()).flatten();
-                shard.dropped += full as u64;
-                shard.entries.push_back(entry);
-                break old;
+                break shard.put(entry);
             }
             at += 1;
             if (at - first).is_multiple_of(SHARDS) {
-                backoff.snooze();
+                crate::sync::pause(&backoff);
             }
         };
     }
 
     fn entries(&self) -> impl Iterator<Item = Entry> {
-        self.shards.iter().flat_map(|shard| Vec::from(shard.lock().entries.clone()))
+        self.shards.iter().flat_map(|shard| shard.lock().entries.clone())
+    }
+}
+
+impl Shard {
+    /// Gives the entry that made room.
+    fn put(&mut self, entry: Entry) -> Option<Entry> {
+        let len = self.entries.len();
+        if len < self.capacity {
+            if len == self.entries.capacity() {
+                self.entries.reserve_exact(len.max(4).min(self.capacity - len));
+            }
+            self.entries.push(entry);
+            return None;
+        }
+        // In the place of the oldest: one place in memory is touched, not one that is left and one that is filled.
+        let old = std::mem::replace(&mut self.entries[self.oldest], entry);
+        self.oldest = if self.oldest + 1 == len { 0 } else { self.oldest + 1 };
+        self.dropped += 1;
+        Some(old)
     }
 }
 
@@ -161,7 +184,7 @@ mod tests {
     #[test]
     fn a_listener_is_handed_what_is_in_the_ring_and_may_read_it() {
         let (told, ring) =
-            (std::sync::Arc::new(Mutex::new(Vec::new())), std::sync::Arc::new(std::sync::OnceLock::new()));
+            (std::sync::Arc::new(std::sync::Mutex::new(Vec::new())), std::sync::Arc::new(std::sync::OnceLock::new()));
         let (sink, reads): (_, std::sync::Arc<std::sync::OnceLock<Ring>>) = (told.clone(), ring.clone());
         let listening = Ring::new(64).telling(move |entry| {
             let mut held = 0;
@@ -171,23 +194,36 @@ mod tests {
                     true
                 })
             });
-            sink.lock().push((entry.seq, held));
+            sink.lock().unwrap().push((entry.seq, held));
         });
         let ring = ring.get_or_init(|| listening);
         for n in 0..3 {
             ring.append(Event::Loaded("x".into()), Now::at(n));
         }
-        assert_eq!(*told.lock(), [(0, 1), (1, 2), (2, 3)]);
+        assert_eq!(*told.lock().unwrap(), [(0, 1), (1, 2), (2, 3)]);
+    }
+
+    #[test]
+    fn a_shard_takes_no_more_memory_than_its_entries() {
+        let shards = Shards::new(100);
+        let capacity = 100usize.div_ceil(SHARDS);
+        for seq in 0..1000 {
+            shards.put(Entry { seq, at: Now::at(seq), event: Event::Loaded("x".into()) });
+            let shard = shards.shards[seq as usize % SHARDS].lock();
+            assert!(shard.entries.capacity() <= capacity, "{} for {capacity}", shard.entries.capacity());
+        }
+        let kept = shards.shards.iter().map(|shard| shard.lock().entries.len()).sum::<usize>();
+        assert_eq!(kept, SHARDS * capacity);
     }
 
     #[test]
     fn appends_go_on_while_a_reader_holds_a_shard() {
         let ring = Ring::new(128);
-        let held = ring.kept.shards[0].lock();
-        for n in 0..20 {
-            ring.append(Event::Loaded("x".into()), Now::at(n));
-        }
-        drop(held);
+        ring.hold(0, || {
+            for n in 0..20 {
+                ring.append(Event::Loaded("x".into()), Now::at(n));
+            }
+        });
         let mut count = 0;
         ring.scan(&mut |_| {
             count += 1;

@@ -31,6 +31,9 @@ pub const MODELS: usize = 3;
 /// How many policies a step can put in force; the first is at the beginning.
 pub const POLICIES: usize = 3;
 
+/// How many runs a request can belong to, of whichever tenant asks.
+pub const RUNS: usize = 3;
+
 /// A policy with every kind of limit in every scope. Every rate's unit refills in whole nanoseconds.
 fn policy(rpm: u64, tpm: u64, tokens: u64, cents: u64, slots: u64) -> Policy {
     let text = format!(
@@ -51,6 +54,7 @@ tenants:
     max_inflight: {{hard: {slots}, on_exceed: queue}}
     max_streams: 2
     users: {{rpm: 12, input_tpd: 20000}}
+    agent_runs: {{max_steps: {slots}, max_tool_calls: 7, max_usd: 0.{cents:02}, max_seconds: {rpm}}}
     models: {{a: {{tpd: {{hard: {tokens}, hold: worst_case}}}}, b: {{rpd: 20}}}}
   two:
     cost_center: lab
@@ -87,6 +91,8 @@ pub enum Step {
         stream: bool,
         /// The number in its request id, if it has one.
         id: Option<usize>,
+        /// Which run it is a step of, and how many calls of tools it carries.
+        run: Option<(usize, u64)>,
     },
     /// The same without taking anything.
     Preview {
@@ -204,9 +210,12 @@ impl<S: TestStore> History<S> {
     fn run(&mut self, step: &Step) {
         let now = self.clock.now();
         match step {
-            Step::Admit { who, model, input, output, choices, stream, id } => {
+            Step::Admit { who, model, input, output, choices, stream, id, run } => {
                 let mut request = self.request(*model, *input, *output).choices(*choices).stream(*stream);
                 request.id = id.map(|id| format!("r{id}").into());
+                if let Some((run, calls)) = run {
+                    request = request.run_id(run_name(*run)).tool_calls(*calls);
+                }
                 self.admit(self.people[*who].clone(), request);
             }
             Step::Preview { who, model, input, output } => {
@@ -357,10 +366,36 @@ impl<S: TestStore> History<S> {
                 })
                 .collect();
             real.sort();
-            assert_eq!(real, self.model.balances(who, now));
+            assert_eq!(real, self.model.balances(who, None, now));
+        }
+        for (who, run) in self.runs() {
+            assert_eq!(self.run_balances(&who, &run), self.model_of_run(&who, &run));
         }
         let open = S::wait(self.gate.store().open(usize::MAX, |open| open.len()));
         assert_eq!(open, self.model.open());
+    }
+
+    /// Every run of every tenant, by one of its principals.
+    fn runs(&self) -> Vec<(Principal, String)> {
+        let tenants = [&self.people[0], &self.people[3]];
+        tenants.iter().flat_map(|who| (0..RUNS).map(|run| ((*who).clone(), run_name(run)))).collect()
+    }
+
+    /// What a run has used: scope, limit, hard amount, used.
+    fn run_balances(&self, who: &Principal, run: &str) -> Vec<(Arc<str>, Arc<str>, u64, u64)> {
+        let balances = S::wait(self.gate.run_balances(who, run)).into_iter();
+        let of_run = balances.filter(|balance| balance.scope.contains("/run:"));
+        let mut real: Vec<_> =
+            of_run.map(|balance| (balance.scope, balance.limit, balance.hard, balance.used)).collect();
+        real.sort();
+        real
+    }
+
+    /// The same by the model.
+    fn model_of_run(&mut self, who: &Principal, run: &str) -> Vec<(Arc<str>, Arc<str>, u64, u64)> {
+        let mut balances = self.model.balances(who, Some(run), self.clock.now());
+        balances.retain(|(scope, ..)| scope.contains("/run:"));
+        balances
     }
 
     /// Replaying the journal gives the live balances, and every admission and ending is in it once.
@@ -369,7 +404,7 @@ impl<S: TestStore> History<S> {
         let replayed = replay(self.gate.journal());
         assert_eq!(replayed.missing, 0);
         for who in self.people.clone() {
-            for (scope, limit, _, used) in self.model.balances(&who, now) {
+            for (scope, limit, _, used) in self.model.balances(&who, None, now) {
                 let window = &self.calendars[&(scope.clone(), limit.clone())];
                 let period = match window {
                     Some(calendar) => calendar.period(now.wall),
@@ -379,6 +414,15 @@ impl<S: TestStore> History<S> {
                 };
                 let replayed = replayed.used(&scope, &limit, now, period).unwrap_or(0);
                 assert_eq!(replayed, used, "{scope} {limit}");
+            }
+        }
+        for (who, run) in self.runs() {
+            for (scope, limit, _, used) in self.model_of_run(&who, &run) {
+                // A time is read with the amount of the entry that named it last.
+                if !(self.reloaded && &*limit == "max_seconds") {
+                    let replayed = replayed.used(&scope, &limit, now, Period::default()).unwrap_or(0);
+                    assert_eq!(replayed, used, "{scope} {limit}");
+                }
             }
         }
         let mut entries: HashMap<(LeaseId, &str), usize> = HashMap::new();
@@ -408,7 +452,7 @@ impl<S: TestStore> History<S> {
         assert_eq!(self.model.open(), 0);
         let now = self.clock.now();
         for who in self.people.clone() {
-            for (scope, limit, _, used) in self.model.balances(&who, now) {
+            for (scope, limit, _, used) in self.model.balances(&who, None, now) {
                 let sum = self.model.sum(&scope, &limit);
                 let window = &self.calendars[&(scope.clone(), limit.clone())];
                 // A budget whose latest period is over reads zero.
@@ -416,8 +460,18 @@ impl<S: TestStore> History<S> {
                 assert!(over || sum.is_none_or(|sum| sum == used), "{scope} {limit}: {used} used, sum {sum:?}");
             }
         }
+        for (who, run) in self.runs() {
+            for (scope, limit, _, used) in self.model_of_run(&who, &run) {
+                let sum = self.model.sum(&scope, &limit);
+                assert!(sum.is_none_or(|sum| sum == used), "{scope} {limit}: {used} used, sum {sum:?}");
+            }
+        }
         self.compare_journal();
     }
+}
+
+fn run_name(run: usize) -> String {
+    format!("run{run}")
 }
 
 type Calendars = HashMap<(Arc<str>, Arc<str>), Option<Arc<Calendar>>>;

@@ -11,6 +11,8 @@ mod models;
 pub(crate) mod row;
 pub(crate) mod slab;
 mod table;
+#[cfg(all(test, not(quota_loom)))]
+mod table_tests;
 mod taking;
 #[cfg(all(test, not(quota_loom)))]
 mod tests;

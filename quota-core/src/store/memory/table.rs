@@ -80,6 +80,12 @@ impl Table {
     pub(super) fn find(&self, scope: &str, column: &Column) -> Option<Account> {
         self.0.lock().scopes.get(scope)?.iter().find_map(|of| of.account(column))
     }
+
+    /// Groups of which something is remembered.
+    #[cfg(test)]
+    pub(super) fn groups(&self) -> usize {
+        self.0.lock().passing_of.len()
+    }
 }
 
 impl Inner {

@@ -58,3 +58,18 @@ fn a_count_below_zero_is_no_crowd() {
     assert!(is_unresolved(&ended.record), "{:?}", ended.record.state());
     assert_eq!(store.unresolved_of(&ended.record), 0);
 }
+
+/// One thread may have all spare buffers, and looks for each no longer than it takes to pass those that are in use.
+#[test]
+fn spares_are_found_however_many_are_in_use() {
+    let rows = Rows::new(1);
+    let mut spares: Vec<_> = (0..256).map(|_| rows.claim()).collect();
+    for spare in &mut spares {
+        rows.update(spare, 0, |words| {
+            words[1] += 1;
+            Some(())
+        });
+    }
+    spares.into_iter().for_each(|spare| rows.release(spare));
+    assert_eq!(rows.read(0)[1], 256);
+}

@@ -8,11 +8,16 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// Buckets, and so ticks that the wheel looks ahead; what lies farther is filed in the last and filed again then.
+/// Buckets, a tick each.
 #[cfg(not(quota_loom))]
 const BUCKETS: u64 = 64;
 #[cfg(quota_loom)]
 const BUCKETS: u64 = 4;
+
+/// Ticks that are looked ahead; what lies farther is filed there and filed again then. Only half a round: the last buckets
+/// of a whole one are those of the ticks just past, which the next sweeps look at once more, and whatever is filed there would
+/// be looked at and filed there again by each of them.
+const AHEAD: u64 = BUCKETS / 2;
 
 /// A tick is 2^30 nanoseconds, some 1.07 seconds.
 const TICK_BITS: u32 = 30;
@@ -70,8 +75,8 @@ impl Wheel {
 
     /// Files a slot for a deadline.
     pub(crate) fn file(&self, slot: u32, deadline: u64, now: u64) {
-        let (first, last) = (now >> TICK_BITS, (now >> TICK_BITS) + BUCKETS - 1);
-        let mut tick = (deadline >> TICK_BITS).clamp(first, last);
+        let present = now >> TICK_BITS;
+        let mut tick = (deadline >> TICK_BITS).clamp(present, present + AHEAD);
         loop {
             let bucket = &self.buckets[(tick % BUCKETS) as usize];
             // ORDERING: release pairs with the acquire swap in `sweep`: the sweeper that takes the bit sees the lease.
@@ -232,5 +237,105 @@ mod tests {
         deadlines.insert(5, start + 9 * SECOND);
         assert_eq!(due(&wheel, &deadlines, start + 8 * SECOND, 100), [0u32; 0]);
         assert_eq!(due(&wheel, &deadlines, start + 9 * SECOND, 100), [5]);
+    }
+
+    #[test]
+    fn finds_exactly_what_is_due_whatever_was_filed_and_however_time_passed() {
+        const TICK: u64 = 1 << TICK_BITS;
+        let spans =
+            [0, 1, TICK - 1, TICK, TICK + 1, 7 * TICK / 2, 31 * TICK, 32 * TICK, 63 * TICK, 65 * TICK, 300 * TICK];
+        for seed in 0..100u64 {
+            let mut state = seed;
+            let mut below = |most: usize| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (state >> 33) as usize % most
+            };
+            let (wheel, mut deadlines) = (Wheel::new(130), HashMap::new());
+            let mut now = (1 << 50) + below(TICK as usize) as u64;
+            for step in 0..120 {
+                match below(5) {
+                    0..3 => {
+                        let (slot, deadline) = (below(130) as u32, now + spans[below(spans.len())] + below(3) as u64);
+                        deadlines.insert(slot, deadline);
+                        wheel.file(slot, deadline, now);
+                    }
+                    // What was filed for a lease that has ended since does no harm.
+                    3 => drop(deadlines.remove(&(below(130) as u32))),
+                    _ => now += spans[below(spans.len())],
+                }
+                let mut want: Vec<u32> =
+                    deadlines.iter().filter(|(_, deadline)| **deadline <= now).map(|(slot, _)| *slot).collect();
+                let mut found = Vec::new();
+                wheel.sweep(now, usize::MAX, |slot| match deadlines.get(&slot) {
+                    Some(deadline) if *deadline <= now => {
+                        deadlines.remove(&slot);
+                        found.push(slot);
+                        Look::Ended
+                    }
+                    Some(deadline) => Look::Again(*deadline),
+                    None => Look::Idle,
+                });
+                want.sort();
+                found.sort();
+                assert_eq!(found, want, "seed {seed}, step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_far_ahead_is_looked_at_twice_a_round_however_often_is_swept() {
+        let (wheel, start) = (Wheel::new(64), 1 << 50);
+        let at = |tick: u64| start + (tick << TICK_BITS);
+        (0..2).for_each(|_| wheel.sweep(start, 8, |_| unreachable!("nothing is filed")));
+        wheel.file(9, at(1000), start);
+        let mut looked = Vec::new();
+        for tick in 0..1000 {
+            for _ in 0..3 {
+                wheel.sweep(at(tick), 8, |slot| {
+                    assert_eq!(slot, 9);
+                    looked.push(tick);
+                    Look::Again(at(1000))
+                });
+            }
+        }
+        // Once its bucket's tick is over; until then nothing in it can be due.
+        assert!(looked.iter().copied().eq((1..=30).map(|round| round * (AHEAD + 1))), "{looked:?}");
+    }
+
+    #[test]
+    fn a_sweep_after_a_long_pause_looks_once_at_each_bucket() {
+        let (wheel, now) = (Wheel::new(64), 1 << 50);
+        // The first sweep of all: the longest pause there is.
+        wheel.file(9, now + 1, now);
+        wheel.sweep(now, 8, |slot| panic!("{slot} is due later in this tick"));
+    }
+
+    #[test]
+    fn a_sweep_ends_as_many_as_it_may_and_the_next_goes_on() {
+        let (wheel, start) = (Wheel::new(200), 1 << 50);
+        let deadlines: HashMap<u32, u64> = (0..150).map(|slot| (slot, start + slot as u64 % 3 * SECOND)).collect();
+        deadlines.iter().for_each(|(slot, deadline)| wheel.file(*slot, *deadline, start));
+        let now = start + 4 * SECOND;
+        let mut found = Vec::new();
+        for at_most in [0, 1, 7, 40, 100, 100] {
+            let now_found = due(&wheel, &deadlines, now, at_most);
+            assert_eq!(now_found.len(), at_most.min(150 - found.len()));
+            found.extend(now_found);
+        }
+        found.sort();
+        assert!(found.iter().copied().eq(0..150), "each once");
+    }
+
+    #[test]
+    fn only_one_sweeps_at_a_time() {
+        let (wheel, start) = (Wheel::new(64), 1 << 50);
+        (0..2).for_each(|slot| wheel.file(slot, start, start));
+        let mut found = Vec::new();
+        wheel.sweep(start, 8, |slot| {
+            wheel.sweep(start, 8, |slot| panic!("{slot} is looked at beside a sweep"));
+            found.push(slot);
+            Look::Ended
+        });
+        assert_eq!(found, [0, 1]);
     }
 }

@@ -1,4 +1,4 @@
-//! The model's accounts: a bucket, a table of periods, a set of holds.
+//! The model's accounts: a bucket, a table of periods, a set of holds, the time of a run.
 //!
 //! Floor 5. Invariant: exact; no account is a word, and nothing is rounded but a wait, upwards.
 
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::policy::plan::{Limit, Mode, Window};
 use crate::refusal::Wait;
-use crate::time::{Now, Period};
+use crate::time::{Now, Period, SECOND};
+use crate::units::Meter;
 
 /// The running state of one limit of one scope.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub(super) enum Account {
     Periods { used: BTreeMap<u32, u64>, latest: Option<u32> },
     /// What is held.
     Held(u64),
+    /// The engine's time at which a run is over, once it has begun.
+    Span(Option<u64>),
 }
 
 /// A token bucket by what is missing from it.
@@ -96,6 +99,7 @@ impl Account {
                 Account::Bucket(Bucket { missing: 0, at: now.mono, rate: limit.hard, period })
             }
             Window::Fixed(_) => Account::Periods { used: BTreeMap::new(), latest: None },
+            Window::Run if limit.meter == Meter::RunTime => Account::Span(None),
             Window::Held | Window::Run => Account::Held(0),
         }
     }
@@ -113,6 +117,11 @@ impl Account {
                 used.get(&number).copied().unwrap_or(0)
             }
             Account::Held(sum) => *sum,
+            // Whole seconds that are left are not used.
+            Account::Span(over) => {
+                let left = over.map_or(limit.hard, |over| over.saturating_sub(now.mono) / SECOND);
+                limit.hard.saturating_sub(left)
+            }
         }
     }
 
@@ -135,7 +144,10 @@ impl Account {
                 let rest = period(limit, now).end - now.wall;
                 (self.used(limit, now) + amount > limit.hard).then(|| Wait::After(Duration::from_nanos(rest)))
             }
+            // What a run has used never comes back; other holds come back some time.
+            Account::Held(sum) if limit.window == Window::Run => (sum + amount > limit.hard).then_some(Wait::Never),
             Account::Held(sum) => (sum + amount > limit.hard).then_some(Wait::Unknown),
+            Account::Span(over) => over.is_some_and(|over| over < now.mono).then_some(Wait::Never),
         }
     }
 
@@ -162,6 +174,10 @@ impl Account {
             }
             Account::Held(sum) => {
                 *sum += amount;
+                Mark::None
+            }
+            Account::Span(over) => {
+                over.get_or_insert(now.mono + limit.hard * SECOND);
                 Mark::None
             }
         }

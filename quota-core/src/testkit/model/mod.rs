@@ -39,6 +39,9 @@ pub struct Model {
 #[derive(Debug, Clone)]
 struct ModelLease {
     who: Principal,
+    run: Option<Arc<str>>,
+    /// Calls of tools that its input carries.
+    calls: u64,
     price: Option<Arc<Price>>,
     input: u64,
     model: Arc<str>,
@@ -185,14 +188,17 @@ pub enum Ending {
 }
 
 /// A limit with the name of its account.
-struct Applied<'p> {
+struct Applied {
     key: Key,
-    limit: &'p Limit,
+    limit: Limit,
 }
 
 /// What a request asks of each meter.
-fn amounts(input: u64, output: u64, stream: bool, cost: Pico) -> Amounts {
+fn amounts(input: u64, output: u64, stream: bool, calls: u64, cost: Pico) -> Amounts {
     Amounts::default()
+        .with(Meter::Steps, 1)
+        .with(Meter::ToolCalls, calls)
+        .with(Meter::RunTime, 1)
         .with(Meter::Requests, 1)
         .with(Meter::InFlight, 1)
         .with(Meter::Streams, stream as u64)
@@ -215,11 +221,14 @@ fn rank(wait: Wait) -> (u8, u64) {
 }
 
 fn reason(limit: &Limit, wait: Wait) -> Reason {
-    if wait == Wait::Never && hard(limit) > 0 {
+    let of_run = limit.window == Window::Run;
+    if wait == Wait::Never && hard(limit) > 0 && !of_run {
         return Reason::RequestTooLarge;
     }
     let dated = matches!(&limit.window, Window::Fixed(calendar) if !matches!(calendar.unit(), Unit::Seconds(_)));
     match (limit.meter, dated) {
+        (Meter::Total, _) if of_run => Reason::RunTokensExceeded,
+        (Meter::Money, _) if of_run => Reason::RunBudgetExceeded,
         (Meter::Requests, true) => Reason::RequestQuotaExceeded,
         (Meter::Requests, false) => Reason::RequestRateExceeded,
         (Meter::Input | Meter::Output | Meter::Total, true) => Reason::TokenQuotaExceeded,
@@ -269,8 +278,9 @@ impl Model {
         let output = request.max_output_tokens.expect("a stated output") * request.choices;
         let price = plan.models[&request.model].price.clone();
         let worst = worst_cost(&price, input, output);
-        let asked = amounts(input, output, request.stream, worst);
-        let limits = applied(&plan, who.tenant(), &request.model, who.user().unwrap_or(""));
+        let calls = request.run_id.as_ref().map_or(0, |_| request.tool_calls.unwrap_or(0));
+        let asked = amounts(input, output, request.stream, calls, worst);
+        let limits = applied(&plan, who, &request.model, request.run_id.as_deref());
         let mut short = self.short(&limits, &asked, now);
         if !short.is_empty() && !preview && !self.sweep(now).is_empty() {
             short = self.short(&limits, &asked, now);
@@ -287,6 +297,8 @@ impl Model {
         let (choices, stream, first) = (request.choices, request.stream, holds.len());
         let lease = ModelLease {
             who: who.clone(),
+            run: request.run_id.clone(),
+            calls,
             price,
             input,
             model: request.model.clone(),
@@ -311,20 +323,15 @@ impl Model {
         Verdict::Allow(place)
     }
 
-    fn account(&mut self, applied: &Applied<'_>, now: Now) -> &mut Account {
-        self.accounts.entry(applied.key.clone()).or_insert_with(|| Account::new(applied.limit, now))
+    fn account(&mut self, applied: &Applied, now: Now) -> &mut Account {
+        self.accounts.entry(applied.key.clone()).or_insert_with(|| Account::new(&applied.limit, now))
     }
 
     /// The limits without room, each with when it has.
-    fn short<'a, 'p>(
-        &mut self,
-        limits: &'a [Applied<'p>],
-        asked: &Amounts,
-        now: Now,
-    ) -> Vec<(&'a Applied<'p>, u64, u64, Wait)> {
+    fn short<'a>(&mut self, limits: &'a [Applied], asked: &Amounts, now: Now) -> Vec<(&'a Applied, u64, u64, Wait)> {
         let mut short = Vec::new();
         for applied in limits {
-            let (limit, asked) = (applied.limit, asked.get(applied.limit.meter));
+            let (limit, asked) = (&applied.limit, asked.get(applied.limit.meter));
             let account = self.account(applied, now);
             if let Some(wait) = account.lacks(limit, asked, now) {
                 short.push((applied, account.used(limit, now), asked, wait));
@@ -333,11 +340,11 @@ impl Model {
         short
     }
 
-    fn take(&mut self, limits: &[Applied<'_>], asked: &Amounts, now: Now) -> Vec<ModelHold> {
-        let take = |applied: &Applied<'_>| {
+    fn take(&mut self, limits: &[Applied], asked: &Amounts, now: Now) -> Vec<ModelHold> {
+        let take = |applied: &Applied| {
             let (meter, key) = (applied.limit.meter, applied.key.clone());
             let amount = asked.get(meter);
-            let mark = self.account(applied, now).take(applied.limit, amount, now);
+            let mark = self.account(applied, now).take(&applied.limit, amount, now);
             ModelHold { key, meter, amount, now: amount, mark }
         };
         limits.iter().map(take).collect()
@@ -361,7 +368,7 @@ impl Model {
         }
         // What the lease is to hold in all, less what it holds.
         let covered = lease.output + output;
-        let to = amounts(lease.input, covered, false, worst_cost(&lease.price, lease.input, covered));
+        let to = amounts(lease.input, covered, false, 0, worst_cost(&lease.price, lease.input, covered));
         let mut asked = Amounts::default();
         for meter in [Meter::Output, Meter::Total, Meter::Money] {
             let holds = lease.holds.iter().filter(|hold| hold.meter == meter);
@@ -375,7 +382,7 @@ impl Model {
             return Ok(());
         }
         // A lease is extended on the limits that it was admitted on.
-        let mut limits = applied(plan, lease.who.tenant(), model, lease.who.user().unwrap_or(""));
+        let mut limits = applied(plan, &lease.who, model, lease.run.as_deref());
         limits.retain(|applied| asked.get(applied.limit.meter) > 0);
         if let Some((reason, shorts, _)) = told(&self.short(&limits, &asked, now)) {
             return Err((reason, shorts));
@@ -437,7 +444,9 @@ impl Model {
             (ModelState::Held, Ending::Abandon(cause)) => ModelState::Unresolved { since: now.mono, cause: *cause },
             (ModelState::Held | ModelState::Unresolved { .. }, Ending::Settle(usage)) => {
                 let cost = lease.price.as_ref().map_or(Pico(0), |price| price.exact(usage));
-                let (usage, amounts) = (usage.clone(), usage.amounts(cost.to_usd()));
+                let calls = if usage.requests > 0 { lease.calls } else { 0 };
+                let amounts = usage.amounts(cost.to_usd()).with(Meter::ToolCalls, calls);
+                let usage = usage.clone();
                 let late = lease.state != ModelState::Held;
                 ModelState::Settled(Box::new(ModelSettled { usage: Some(*usage), amounts, cost, late }))
             }
@@ -512,15 +521,16 @@ impl Model {
         self.leases.iter().filter(open).count()
     }
 
-    /// How much of every limit of a principal is in use, over all models of its tenant: scope, limit, hard amount, used.
-    pub fn balances(&mut self, who: &Principal, now: Now) -> Vec<(Arc<str>, Arc<str>, u64, u64)> {
+    /// How much of every limit of a principal is in use, over all models of its tenant, and of one of its runs: scope, limit,
+    /// hard amount, used.
+    pub fn balances(&mut self, who: &Principal, run: Option<&str>, now: Now) -> Vec<(Arc<str>, Arc<str>, u64, u64)> {
         let plan = self.plan.clone();
         let Some(tenant) = plan.tenants.get(who.tenant()) else { return Vec::new() };
         let mut balances = Vec::new();
         for model in tenant.models.keys() {
-            for applied in applied(&plan, who.tenant(), model, who.user().unwrap_or("")) {
-                let used = self.account(&applied, now).used(applied.limit, now);
-                balances.push((applied.key.0, applied.key.1, hard(applied.limit), used));
+            for applied in applied(&plan, who, model, run) {
+                let used = self.account(&applied, now).used(&applied.limit, now);
+                balances.push((applied.key.0, applied.key.1, hard(&applied.limit), used));
             }
         }
         balances.sort();
@@ -528,24 +538,25 @@ impl Model {
         balances
     }
 
-    /// The sum of what all leases leave on an account in its latest period, from the leases alone; `None` for a rate.
+    /// The sum of what all leases leave on an account in its latest period, from the leases alone; `None` for a rate
+    /// and for a run's time.
     pub fn sum(&self, scope: &str, limit: &str) -> Option<u64> {
         let key = (Arc::from(scope), Arc::from(limit));
         let counts = |mark: Mark| match self.accounts.get(&key) {
             Some(Account::Periods { latest, .. }) => matches!(mark, Mark::Period(number) if Some(number) == *latest),
             Some(Account::Held(_)) => true,
-            Some(Account::Bucket(_)) | None => false,
+            Some(Account::Bucket(_) | Account::Span(_)) | None => false,
         };
         let holds = self.leases.iter().flat_map(|lease| &lease.holds).filter(|hold| hold.key == key);
         match self.accounts.get(&key) {
-            Some(Account::Bucket(_)) | None => None,
+            Some(Account::Bucket(_) | Account::Span(_)) | None => None,
             Some(_) => Some(holds.filter(|hold| counts(hold.mark)).map(|hold| hold.now).sum()),
         }
     }
 }
 
 /// The reason, the shortages and whether the request waits; `None` where nothing is short.
-fn told(short: &[(&Applied<'_>, u64, u64, Wait)]) -> Option<(Reason, Vec<Short>, bool)> {
+fn told(short: &[(&Applied, u64, u64, Wait)]) -> Option<(Reason, Vec<Short>, bool)> {
     let worst = short.iter().max_by_key(|(_, _, _, wait)| rank(*wait))?;
     let shorts = short.iter().map(|(applied, used, asked, wait)| Short {
         scope: applied.key.0.clone(),
@@ -560,14 +571,15 @@ fn told(short: &[(&Applied<'_>, u64, u64, Wait)]) -> Option<(Reason, Vec<Short>,
     });
     let queues =
         short.iter().all(|(applied, _, _, wait)| applied.limit.on_exceed == OnExceed::Queue && *wait != Wait::Never);
-    Some((reason(worst.0.limit, worst.3), shorts.collect(), queues))
+    Some((reason(&worst.0.limit, worst.3), shorts.collect(), queues))
 }
 
-/// The limits of a principal and model, widest scope first.
-fn applied<'p>(plan: &'p Plan, tenant: &str, model: &str, user: &str) -> Vec<Applied<'p>> {
-    let tenant = &plan.tenants[tenant];
-    let name = &tenant.name;
-    let mut all: Vec<(String, &'p [Limit])> = vec![
+/// The limits of a principal, a model and a run, widest scope first.
+fn applied(plan: &Plan, who: &Principal, model: &str, run: Option<&str>) -> Vec<Applied> {
+    let tenant = &plan.tenants[who.tenant()];
+    let (name, user) = (&tenant.name, who.user().unwrap_or(""));
+    let of_runs = tenant.agent_runs.limits();
+    let mut all: Vec<(String, &[Limit])> = vec![
         ("global".to_owned(), &plan.global),
         (format!("model:{model}"), plan.models.get(model).map_or(&[], |model| &model.limits)),
     ];
@@ -577,9 +589,13 @@ fn applied<'p>(plan: &'p Plan, tenant: &str, model: &str, user: &str) -> Vec<App
     all.push((format!("tenant:{name}"), &tenant.limits));
     all.push((format!("tenant:{name}/model:{model}"), tenant.models.get(model).map_or(&[], |model| &model.limits)));
     all.push((format!("tenant:{name}/user:{user}"), &tenant.users));
-    let of = |(scope, limits): (String, &'p [Limit])| {
+    if let Some(run) = run {
+        all.push((format!("tenant:{name}/run:{run}"), &of_runs));
+    }
+    let of = |(scope, limits): (String, &[Limit])| {
         let scope: Arc<str> = scope.into();
-        limits.iter().map(move |limit| Applied { key: (scope.clone(), limit.name.clone()), limit })
+        let apply = |limit: &Limit| Applied { key: (scope.clone(), limit.name.clone()), limit: limit.clone() };
+        limits.iter().map(apply).collect::<Vec<_>>()
     };
     all.into_iter().flat_map(of).collect()
 }
