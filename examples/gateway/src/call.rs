@@ -15,7 +15,7 @@ use quota_core::respond::Headers;
 use quota_core::usage::{Outcome, outcome_of};
 use serde_json::Value;
 use tokio::sync::oneshot;
-use tokio::time::{interval, sleep};
+use tokio::time::{Instant, timeout};
 
 use crate::answer::{Fault, add_headers};
 use crate::endpoint::Endpoint;
@@ -75,17 +75,18 @@ pub fn heartbeat(lease: &Lease) -> Duration {
 
 /// Waits for something while the lease is kept alive; `None` if it took too long.
 pub async fn alive<T>(lease: &Lease, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
-    let end = sleep(limit);
-    tokio::pin!(work, end);
-    let mut beat = interval(heartbeat(lease));
-    loop {
-        tokio::select! {
-            biased;
-            done = &mut work => return Some(done),
-            () = &mut end => return None,
-            _ = beat.tick() => { lease.renew(); }
+    let (end, beat) = (Instant::now() + limit, heartbeat(lease));
+    tokio::pin!(work);
+    // One timer at a time: nearly all work is done before its first one ends.
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+        match timeout(left.min(beat), &mut work).await {
+            Ok(done) => return Some(done),
+            Err(_) => {
+                lease.renew();
+            }
         }
     }
+    None
 }
 
 impl Call {

@@ -16,6 +16,10 @@ use gateway::upstream::Upstream;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
+/// Bodies take kilobytes, for which glibc's allocator tidies its lists: it had a third of a request's processor time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How long requests may go on after the signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
 

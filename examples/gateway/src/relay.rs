@@ -13,7 +13,8 @@ use quota_core::respond::Response as Told;
 use quota_core::usage::{Outcome, StreamEnd, StreamReader};
 use quota_core::{Lease, Usage};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, interval, sleep_until};
+use tokio::task::yield_now;
+use tokio::time::{Instant, interval, sleep};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -23,6 +24,8 @@ use crate::sse::{Events, MAX_EVENT};
 
 /// Pieces on their way to the asker.
 const PIECES: usize = 32;
+/// Bytes of events that have come together and go on as one piece; more go on at once.
+const PIECE: usize = 16 << 10;
 /// Bytes that are read after the asker has left.
 const MAX_LEFT: usize = 16 << 20;
 /// Output tokens after which the queue is told again how far an answer is.
@@ -61,13 +64,13 @@ pub async fn relay(call: Call, body: Body, reply: oneshot::Sender<Response>) {
     let mut reader = Reader { head: Some((reply, response)), pieces, left: None };
     let mut usage = StreamReader::new(call.endpoint.dialect).strip_usage(call.strip_usage).max_event(MAX_EVENT);
     // The upstream is hung up on by then, so that a stream that is cut ends there too.
-    let end = pass(&call, body, &mut usage, &mut reader).await;
-    let mut rest = Vec::new();
-    let last = usage.finish(|segment| rest.extend_from_slice(segment));
+    let mut out = Vec::new();
+    let end = pass(&call, body, &mut usage, &mut reader, &mut out).await;
+    let last = usage.finish(|segment| out.extend_from_slice(segment));
     // What was too long came to its end all the same.
     let end = if last.done && matches!(end, End::Cut(_)) { End::Over } else { end };
     finish(&call.lease, last, &end);
-    reader.send(&call, rest).await;
+    reader.send(&call, out).await;
     let manner = call.endpoint.manner;
     let told = match end {
         End::Over if reader.head.is_none() => return,
@@ -87,30 +90,35 @@ pub async fn relay(call: Call, body: Body, reply: oneshot::Sender<Response>) {
     }
 }
 
-async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Reader) -> End {
+/// Passes the stream on until it ends; what is left in `out` is still to be sent.
+async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Reader, out: &mut Vec<u8>) -> End {
     let mut upstream = body.into_data_stream();
     let mut events = Events::default();
+    // Made once: each event would make its own, and take it out of the timers and the channel's list again.
     let mut beat = interval(heartbeat(&call.lease));
-    let (mut heard, mut read_on, mut covered, mut tell_at) = (Instant::now(), 0, 0, 1);
+    let silent = sleep(call.patience.idle);
+    let pieces = reader.pieces.clone();
+    let gone = pieces.closed();
+    tokio::pin!(silent, gone);
+    let (mut read_on, mut covered, mut tell_at) = (0, 0, 1);
     loop {
         tokio::select! {
-            piece = upstream.next() => {
+            biased;
+            _ = beat.tick() => { call.lease.renew(); }
+            () = &mut gone, if reader.left.is_none() => reader.left = Some(Instant::now()),
+            piece = upstream.next(), if out.len() < PIECE => {
                 let Some(piece) = piece else { break };
                 let Ok(bytes) = piece else { return End::Failed(broken()) };
                 if events.push(&bytes).is_err() {
                     return End::Failed(broken());
                 }
-                let mut out = Vec::new();
                 while let Some(event) = events.next_event() {
                     usage.feed(event, |segment| out.extend_from_slice(segment));
                 }
                 if reader.left.is_some() {
                     read_on += bytes.len();
-                } else {
-                    reader.send(call, out).await;
                 }
-                // The upstream is not silent while a slow asker is waited for.
-                heard = Instant::now();
+                silent.as_mut().reset(Instant::now() + call.patience.idle);
                 let output = usage.output_so_far();
                 if output >= tell_at {
                     call.lease.progress(output);
@@ -120,18 +128,21 @@ async fn pass(call: &Call, body: Body, usage: &mut StreamReader, reader: &mut Re
                     return End::Cut(told);
                 }
             }
-            () = reader.pieces.closed(), if reader.left.is_none() => reader.left = Some(Instant::now()),
-            () = sleep_until(heard + call.patience.idle) => return End::Failed(late()),
-            _ = beat.tick() => { call.lease.renew(); }
+            // Once what brings the next piece has had its turn: writing to the asker costs more than all the rest, and
+            // events that come at once are written at once.
+            () = yield_now(), if !out.is_empty() => {
+                reader.send(call, std::mem::take(out)).await;
+                // The upstream is not silent while a slow asker is waited for.
+                silent.as_mut().reset(Instant::now() + call.patience.idle);
+            }
+            () = &mut silent => return End::Failed(late()),
         }
         if read_on > MAX_LEFT || reader.left.is_some_and(|left| left.elapsed() > call.patience.left) {
             return End::GivenUp;
         }
     }
     // Some upstreams leave out the last blank line.
-    let mut out = Vec::new();
     usage.feed(events.rest(), |segment| out.extend_from_slice(segment));
-    reader.send(call, out).await;
     End::Over
 }
 

@@ -3,6 +3,7 @@
 //! Invariant: nothing in it can send the request elsewhere or let it cost more than was reserved; what is not changed
 //! stands as it was written.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -55,14 +56,17 @@ pub struct Rewritten {
     pub strip_usage: bool,
 }
 
-type Members = BTreeMap<String, Box<RawValue>>;
+/// A body's members; what is not changed is lent from it.
+type Members<'a> = BTreeMap<String, Cow<'a, RawValue>>;
 
 /// Rewrites a body.
 ///
 /// # Errors
 /// A fault if it is not an object, or a member that is to be changed is not of its type.
 pub fn rewrite(endpoint: &Endpoint, body: &[u8], stream: bool, agreed: &Agreed) -> Result<Rewritten, Fault> {
-    let mut members: Members = serde_json::from_slice(body).map_err(|_| invalid("body", "an object"))?;
+    let written: BTreeMap<String, &RawValue> =
+        serde_json::from_slice(body).map_err(|_| invalid("body", "an object"))?;
+    let mut members: Members = written.into_iter().map(|(name, raw)| (name, Cow::Borrowed(raw))).collect();
     for name in IGNORED {
         members.remove(name);
     }
@@ -89,10 +93,10 @@ fn invalid(field: &str, allowed: &str) -> Fault {
     Fault::new(400, "request_invalid", format!("The request is malformed: {field}; allowed: {allowed}.")).param(field)
 }
 
-fn set(members: &mut Members, name: &str, value: impl Into<Value>) {
+fn set(members: &mut Members<'_>, name: &str, value: impl Into<Value>) {
     // A value made here has text keys and finite numbers only, so it always becomes JSON.
     if let Ok(raw) = to_raw_value(&value.into()) {
-        members.insert(name.to_owned(), raw);
+        members.insert(name.to_owned(), Cow::Owned(raw));
     }
 }
 
@@ -100,7 +104,7 @@ fn set(members: &mut Members, name: &str, value: impl Into<Value>) {
 const BOUNDS: [&str; 3] = ["max_completion_tokens", "max_output_tokens", "max_tokens"];
 
 /// Caps every bound of the endpoint, sets one if there is none, and leaves out those that are not the endpoint's.
-fn bound(members: &mut Members, names: &[&str], most: u64) {
+fn bound(members: &mut Members<'_>, names: &[&str], most: u64) {
     let mut bounded = false;
     for name in BOUNDS {
         let asked = members.remove(name).and_then(|raw| serde_json::from_str::<Option<u64>>(raw.get()).ok()).flatten();
@@ -118,7 +122,7 @@ fn bound(members: &mut Members, names: &[&str], most: u64) {
 const MIN_THINKING: u64 = 1024;
 
 /// Thinking is part of the output, and has to be given less than all of it: what was agreed may be less than was asked.
-fn bound_thinking(members: &mut Members, most: u64) -> Result<(), Fault> {
+fn bound_thinking(members: &mut Members<'_>, most: u64) -> Result<(), Fault> {
     let Some(raw) = members.get("thinking") else { return Ok(()) };
     let mut thinking: Value = serde_json::from_str(raw.get()).map_err(|_| invalid("thinking", "an object"))?;
     if thinking.get("budget_tokens").and_then(Value::as_u64).is_none_or(|budget| budget < most) {
@@ -133,7 +137,7 @@ fn bound_thinking(members: &mut Members, most: u64) -> Result<(), Fault> {
     Ok(())
 }
 
-fn remove_tools(members: &mut Members, names: &[Arc<str>]) -> Result<(), Fault> {
+fn remove_tools(members: &mut Members<'_>, names: &[Arc<str>]) -> Result<(), Fault> {
     let is_named = |tool: &Value| {
         let own = [&tool["function"]["name"], &tool["name"], &tool["type"]];
         own.iter().any(|name| name.as_str().is_some_and(|name| names.iter().any(|one| **one == *name)))
@@ -145,7 +149,7 @@ fn remove_tools(members: &mut Members, names: &[Arc<str>]) -> Result<(), Fault> 
         let kept: Vec<&RawValue> = tools.into_iter().filter(|tool| !named(tool)).collect();
         let none = kept.is_empty();
         let raw = to_raw_value(&kept).map_err(|_| invalid(list, "a list"))?;
-        members.insert(list.to_owned(), raw);
+        members.insert(list.to_owned(), Cow::Owned(raw));
         if none {
             members.remove(list);
             members.remove("parallel_tool_calls");
@@ -161,7 +165,7 @@ fn remove_tools(members: &mut Members, names: &[Arc<str>]) -> Result<(), Fault> 
 }
 
 /// Makes a stream end with its usage; tells whether the asker wanted that anyway.
-fn ask_for_usage(members: &mut Members) -> Result<bool, Fault> {
+fn ask_for_usage(members: &mut Members<'_>) -> Result<bool, Fault> {
     let options = members.get("stream_options").map(|raw| serde_json::from_str::<Value>(raw.get()));
     let mut options = match options {
         None | Some(Ok(Value::Null)) => Value::Object(Default::default()),

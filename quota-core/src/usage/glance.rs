@@ -4,7 +4,7 @@
 
 use memchr::{memchr, memchr2};
 
-use super::strip::{self, Inside};
+use super::shape::{Marks, Shape, Shown, Then, digits_end};
 use super::wire::Wire;
 
 /// A token in the unit of visible text, a twelfth, so that four ASCII characters and three bytes of other scripts are
@@ -30,92 +30,96 @@ pub(super) struct Glance {
     pub(super) visible: u64,
 }
 
-/// How much of an event's beginning is remembered, in bytes; less than the least takes no time to look at.
-const BEGINNING: std::ops::RangeInclusive<usize> = 32..=512;
-
-/// What an event began with, up to the key of its first visible text. The events of a stream begin alike, so that most
-/// of them need to be looked at from there on only.
-#[derive(Default)]
-pub(super) struct Beginning {
-    bytes: Vec<u8>,
-    /// What is to be seen in it, which is no usage, error or text.
-    null_usage: bool,
-    sound: bool,
-    /// What it leads to, once that was asked for.
-    inside: Option<Option<Inside>>,
+/// What has been seen of an event so far.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) marks: Marks,
+    usage: bool,
+    error: bool,
+    visible: u64,
+    repeats: [u64; REPEATS],
 }
 
-/// Looks at the keys of an event and the texts behind them. The beginning is one of this wire, or empty.
-pub(super) fn glance(data: &[u8], wire: &Wire, beginning: &mut Beginning) -> Glance {
-    let mut seen = Glance::default();
-    let mut repeats = [0; REPEATS];
-    let (mut sound, mut known) = (false, 0);
-    if !beginning.bytes.is_empty() && data.starts_with(&beginning.bytes) {
-        (sound, known) = (beginning.sound, beginning.bytes.len());
-        seen.null_usage = beginning.null_usage;
+impl Seen {
+    pub(super) fn text(&mut self, shown: Shown, length: u64) {
+        match shown {
+            Shown::Visible => self.visible += length,
+            Shown::Repeat(key) => self.repeats[key.min(REPEATS - 1)] += length,
+            Shown::No => {}
+        }
     }
-    let mut at = known;
-    let mut first = true;
+
+    /// Whether the event is to be read, so that its shape is of no use.
+    fn is_read(&self) -> bool {
+        self.usage || self.error
+    }
+
+    fn end(self) -> Glance {
+        let repeated = self.repeats.into_iter().max().unwrap_or(0);
+        let visible = if self.marks.sound { 0 } else { self.visible + repeated };
+        Glance { usage: self.usage, null_usage: self.marks.null_usage, error: self.error, visible }
+    }
+}
+
+/// Looks at the keys of an event and the texts behind them, from where it no longer has the shape. The shape is one of
+/// this wire, or empty.
+pub(super) fn glance(data: &[u8], wire: &Wire, shape: &mut Shape) -> Glance {
+    let mut followed = shape.follow(data);
+    let mut seen = std::mem::take(&mut followed.seen);
+    if shape.is_whole() {
+        return seen.end();
+    }
+    shape.keep(&followed);
+    let mut at = followed.at;
+    // Where the next stretch of the shape begins. An event with a usage or an error is read anyway.
+    let mut stretch = Some(at);
     while let Some(quote) = memchr(b'"', &data[at..]) {
-        let begins = at + quote;
-        let key = text(data, begins + 1);
+        let key = Text::at(data, at + quote + 1);
         at = key.next;
         let Some(value) = value_after(data, at) else {
             continue;
         };
         at = value;
         let name = &data[key.from..key.to];
-        let is_text = data.get(value) == Some(&b'"');
         if wire.usage.contains(&name) {
             let null = data[value..].starts_with(b"null");
-            seen.null_usage |= null;
+            seen.marks.null_usage |= null;
             seen.usage |= !null;
         } else if name == b"error" {
             seen.error |= !data[value..].starts_with(b"null");
-        } else if is_text {
-            let told = text(data, value + 1);
+        } else if data.get(value) == Some(&b'"') {
+            let told = Text::at(data, value + 1);
             at = told.next;
             if name == b"type" {
                 let kind = &data[told.from..told.to];
-                sound |= kind.ends_with(b"audio.delta");
+                seen.marks.sound |= kind.ends_with(b"audio.delta");
                 seen.error |= kind == b"error" || kind == b"response.failed";
                 continue;
             }
-            let length = match wire.repeats.iter().position(|key| *key == name) {
-                _ if wire.visible.contains(&name) => &mut seen.visible,
-                Some(which) => &mut repeats[which.min(REPEATS - 1)],
-                None => continue,
+            let shown = match wire.repeats.iter().position(|key| *key == name) {
+                _ if wire.visible.contains(&name) => Shown::Visible,
+                Some(key) => Shown::Repeat(key),
+                None => Shown::No,
             };
-            *length += told.length(data);
-            if std::mem::take(&mut first) && begins != known && !seen.usage && !seen.error {
-                beginning.keep(&data[..begins], seen.null_usage, sound);
+            if shown != Shown::No || followed.differs_in(told.from..told.to) {
+                let from = stretch.filter(|_| !seen.is_read());
+                let added = from.is_some_and(|from| shape.add(data, from..told.from, seen.marks, Then::Text(shown)));
+                stretch = added.then_some(at);
+            }
+            seen.text(shown, told.length(data));
+        } else {
+            let end = digits_end(data, value);
+            if end > value && followed.differs_in(value..end) {
+                let from = stretch.filter(|_| !seen.is_read());
+                let added = from.is_some_and(|from| shape.add(data, from..value, seen.marks, Then::Number));
+                (stretch, at) = (added.then_some(end), end);
             }
         }
     }
-    seen.visible += repeats.into_iter().max().unwrap_or(0);
-    if sound {
-        seen.visible = 0;
+    if let Some(from) = stretch.filter(|_| !seen.is_read()) {
+        shape.add(data, from..data.len(), seen.marks, Then::End);
     }
-    seen
-}
-
-impl Beginning {
-    fn keep(&mut self, bytes: &[u8], null_usage: bool, sound: bool) {
-        if !BEGINNING.contains(&bytes.len()) {
-            return;
-        }
-        self.bytes.clear();
-        self.bytes.extend_from_slice(bytes);
-        (self.null_usage, self.sound, self.inside) = (null_usage, sound, None);
-    }
-
-    /// Where to go on in an event for who looks for its members.
-    pub(super) fn inside(&mut self, data: &[u8]) -> Option<Inside> {
-        if self.bytes.is_empty() || !data.starts_with(&self.bytes) {
-            return None;
-        }
-        *self.inside.get_or_insert_with(|| strip::inside(&self.bytes))
-    }
+    seen.end()
 }
 
 /// Where the value begins if a colon follows.
@@ -132,16 +136,32 @@ fn skip_space(data: &[u8], mut at: usize) -> usize {
 }
 
 /// A JSON text: its bytes without the quotes, and what its escapes shorten.
-struct Text {
+pub(super) struct Text {
     from: usize,
     to: usize,
-    next: usize,
+    pub(super) next: usize,
     /// Bytes of escapes, and twelfths of a token for what they stand for.
     escaped: (u64, u64),
 }
 
 impl Text {
-    fn length(&self, data: &[u8]) -> u64 {
+    /// The text that begins here; one that does not end reaches to the end of the data.
+    pub(super) fn at(data: &[u8], from: usize) -> Text {
+        let mut escaped = (0, 0);
+        let mut at = from;
+        while let Some(found) = data.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+            at += found;
+            if data[at] == b'"' {
+                return Text { from, to: at, next: at + 1, escaped };
+            }
+            let (bytes, worth) = if data.get(at + 1) == Some(&b'u') { (6, TOKEN) } else { (2, ASCII) };
+            escaped = (escaped.0 + bytes, escaped.1 + worth);
+            at += 2;
+        }
+        Text { from, to: data.len(), next: data.len(), escaped }
+    }
+
+    pub(super) fn length(&self, data: &[u8]) -> u64 {
         let bytes = &data[self.from..self.to];
         if bytes.is_empty() {
             return 0;
@@ -152,27 +172,12 @@ impl Text {
     }
 }
 
-/// The text that begins here; one that does not end reaches to the end of the data.
-fn text(data: &[u8], from: usize) -> Text {
-    let mut escaped = (0, 0);
-    let mut at = from;
-    while let Some(found) = data.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
-        at += found;
-        if data[at] == b'"' {
-            return Text { from, to: at, next: at + 1, escaped };
-        }
-        let (bytes, worth) = if data.get(at + 1) == Some(&b'u') { (6, TOKEN) } else { (2, ASCII) };
-        escaped = (escaped.0 + bytes, escaped.1 + worth);
-        at += 2;
-    }
-    Text { from, to: data.len(), next: data.len(), escaped }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::usage::Dialect;
+    use crate::usage::{Dialect, strip};
     use proptest::prelude::*;
+    use proptest::test_runner::TestCaseError;
 
     /// What events are made of here, in any order.
     const PARTS: [&str; 12] = [
@@ -193,24 +198,80 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_remembered_changes_nothing(
-            events in proptest::collection::vec((0usize..200, proptest::collection::vec(0..PARTS.len(), 0..8)), 1..12)
+            events in proptest::collection::vec((0usize..300, proptest::collection::vec(0..PARTS.len(), 0..8)), 1..12)
         ) {
-            let (mut beginning, mut before) = (Beginning::default(), String::new());
+            let (mut shape, mut before) = (Shape::default(), String::new());
             for (shared, parts) in events {
                 let event: String =
                     before.chars().take(shared).collect::<String>() + &parts.iter().map(|part| PARTS[*part]).collect::<String>();
-                let seen = glance(event.as_bytes(), &Wire::ANY, &mut beginning);
-                prop_assert_eq!(seen, glance(event.as_bytes(), &Wire::ANY, &mut Beginning::default()), "{}", event);
-                prop_assert!(beginning.bytes.len() <= *BEGINNING.end());
+                same_as_alone(&event, &mut shape)?;
                 before = event;
             }
+        }
+
+        #[test]
+        fn events_of_one_shape_are_told_apart(
+            events in proptest::collection::vec(
+                ("[0-9]{1,3}", "[a-z\\u{e9}]{0,9}(\\\\\"|\\\\u0041)?", "[a-z]{0,4}", "(null|3)", 0..4u8), 2..12)
+        ) {
+            let mut shape = Shape::default();
+            for (number, text, padding, usage, shaped) in events {
+                let rest = format!("\"usage\":{usage},\"padding\":\"{padding}\"");
+                let event = match shaped {
+                    0 => format!("{{\"n\":{number},\"delta\":{{\"content\":\"{text}\"}},{rest}}}"),
+                    1 => format!("{{\"n\":{number},\"delta\":{{\"reasoning\":\"{text}\",\"text\":\"{text}\"}},{rest}}}"),
+                    2 => format!("{{\"n\":{number},\"delta\":{{\"content\":\"{text}"),
+                    _ => format!("{{\"n\":{number},\"delta\":\"{text}\",{rest}}}"),
+                };
+                same_as_alone(&event, &mut shape)?;
+            }
+        }
+    }
+
+    /// An event is seen, and its usage found, as if it were the only one.
+    fn same_as_alone(event: &str, shape: &mut Shape) -> Result<(), TestCaseError> {
+        let data = event.as_bytes();
+        let seen = glance(data, &Wire::ANY, shape);
+        prop_assert_eq!(seen, glance(data, &Wire::ANY, &mut Shape::default()), "{}", event);
+        prop_assert_eq!(shape.cuts(data), strip::cuts(data).unwrap_or_default(), "{}", event);
+        Ok(())
+    }
+
+    #[test]
+    fn what_differs_is_learned() {
+        let mut shape = Shape::default();
+        let event = |number: u64, text: &str| {
+            format!(r#"{{"n":{number},"content":"{text}","usage":null,"item":"a","padding":"{text}"}}"#)
+        };
+        let mut whole = |event: String| {
+            shape.follow(event.as_bytes());
+            let whole = shape.is_whole();
+            glance(event.as_bytes(), &Wire::ANY, &mut shape);
+            whole
+        };
+        assert!(!whole(event(1, "So")));
+        assert!(!whole(event(2, "it")), "its number differs");
+        assert!(!whole(event(33, "goes")), "its padding differs");
+        assert!(whole(event(4444, "on")));
+        assert!(whole(event(5, "")));
+        assert!(!whole(event(6, "x").replace("null", "nil")));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut shape = Shape::default();
+        let event = |piece: &str| format!("{{{}", piece.repeat(10_000));
+        for event in [event("\"content\":\"x\","), event("\"key\":1,"), event("\"content\":\"x\",")] {
+            same_as_alone(&event, &mut shape).unwrap();
+            let (bytes, stretches) = shape.size();
+            assert!(bytes <= 1024 && stretches <= 12, "{bytes} bytes in {stretches} stretches");
         }
     }
 
     #[test]
     fn visible_text_and_marks_are_found() {
         let at = |dialect, data: &str| {
-            let seen = glance(data.as_bytes(), &Wire::of(dialect), &mut Beginning::default());
+            let seen = glance(data.as_bytes(), &Wire::of(dialect), &mut Shape::default());
             (seen.visible, seen.usage, seen.null_usage, seen.error)
         };
         use Dialect::*;

@@ -15,6 +15,7 @@ mod openai;
 pub mod outcome;
 mod provider_cost;
 mod report;
+mod shape;
 mod sse;
 pub mod stream;
 mod strip;

@@ -76,6 +76,8 @@ pub(super) struct Frame<'a> {
     pub(super) start: usize,
     /// Its data, lines joined by LF; `None` if it has none, as a comment.
     pub(super) data: Option<&'a [u8]>,
+    /// Where its data is, if it is one line.
+    line: Option<Range<usize>>,
     /// Its name; empty if it has none.
     pub(super) name: &'a [u8],
 }
@@ -258,6 +260,7 @@ impl Framer {
 }
 
 fn build<'a>(raw: &'a [u8], scan: Scan, lines: bool, joined: &'a mut Vec<u8>) -> Frame<'a> {
+    let line = scan.data.clone().filter(|_| !scan.more);
     let data = match scan.data {
         Some(_) if scan.more && !lines => {
             joined.clear();
@@ -271,7 +274,15 @@ fn build<'a>(raw: &'a [u8], scan: Scan, lines: bool, joined: &'a mut Vec<u8>) ->
         }
         data => data.map(|range| &raw[range]),
     };
-    Frame { raw, start: scan.start, data, name: &raw[scan.name] }
+    Frame { raw, start: scan.start, data, line, name: &raw[scan.name] }
+}
+
+impl Frame<'_> {
+    /// The values of its lines of data.
+    pub(super) fn data_lines(&self) -> impl Iterator<Item = Range<usize>> {
+        let several = self.line.is_none().then(|| data_lines(self.raw, self.start));
+        self.line.clone().into_iter().chain(several.into_iter().flatten())
+    }
 }
 
 fn split_off<'b>(input: &mut &'b [u8], at: usize) -> &'b [u8] {
@@ -305,6 +316,6 @@ pub(super) fn lines(raw: &[u8], start: usize) -> impl Iterator<Item = Range<usiz
 }
 
 /// The values of an event's lines of data.
-pub(super) fn data_lines(raw: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
+fn data_lines(raw: &[u8], start: usize) -> impl Iterator<Item = Range<usize>> {
     lines(raw, start).filter_map(|line| Some(line.start + value_start(&raw[line.clone()], b"data")?..line.end))
 }

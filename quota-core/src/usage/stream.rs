@@ -5,7 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::glance::{Beginning, TOKEN, glance};
+use super::glance::{TOKEN, glance};
+use super::shape::Shape;
 use super::sse::{Frame, Framer, Piece};
 use super::wire::{Wire, dialect_of};
 use super::{Dialect, Outcome, Unusable, Usage, anthropic, strip};
@@ -31,10 +32,10 @@ pub const MAX_EVENT: usize = 1 << 20;
 /// assert_eq!((usage.input_total(), usage.output_total()), (7, 1));
 /// ```
 ///
-/// How the bytes are cut changes nothing. Cost: linear in the bytes; an event without usage is not
-/// parsed, and nothing of it is copied but its beginning, where that differs from the last one's; one that was cut is
-/// copied once. Memory: the longest event that is looked into, twice if its data is in
-/// several lines, and its JSON while one with usage is read. A longer event passes unread and is counted in
+/// How the bytes are cut changes nothing. Cost: linear in the bytes; an event without usage is not parsed, and where it is
+/// made as the last one was, only its texts are looked at; one that was cut is copied once. Memory: the longest event that
+/// is looked into, twice if its data is in several lines, a kilobyte of what events have in common, and the JSON of one with
+/// usage while it is read. A longer event passes unread and is counted in
 /// [`StreamEnd::anomalies`].
 #[derive(Debug)]
 pub struct StreamReader {
@@ -135,8 +136,8 @@ fn take(fold: &mut Fold, withheld: &mut bool, piece: Piece<'_>, strip: bool, pas
             match fate {
                 Fate::Withhold if strip => return strip::withhold(&frame, pass),
                 Fate::Rewrite if strip => {
-                    let from = frame.data.and_then(|data| fold.beginning.inside(data));
-                    return strip::rewrite(&frame, from, pass);
+                    let cuts = frame.data.map(|data| fold.shape.cuts(data)).unwrap_or_default();
+                    return strip::rewrite(&frame, &cuts, pass);
                 }
                 _ => (frame.raw, false),
             }
@@ -159,8 +160,8 @@ enum Fate {
 struct Fold {
     dialect: Dialect,
     wire: Wire,
-    /// What the events of this wire began with lately.
-    beginning: Beginning,
+    /// What the events of this wire have in common.
+    shape: Shape,
     /// The fields of Anthropic's usage, which come in several events.
     fields: Map<String, Value>,
     /// The last usage that could be read.
@@ -191,7 +192,7 @@ impl Fold {
         Fold {
             dialect,
             wire: Wire::of(dialect),
-            beginning: Beginning::default(),
+            shape: Shape::default(),
             fields: Map::new(),
             known: None,
             bad: None,
@@ -222,7 +223,7 @@ impl Fold {
             self.done = true;
             return Fate::Pass;
         }
-        let seen = glance(data, &self.wire, &mut self.beginning);
+        let seen = glance(data, &self.wire, &mut self.shape);
         self.visible = self.visible.saturating_add(seen.visible);
         if !seen.usage && !seen.error {
             return if seen.null_usage && self.wire.optional { Fate::Rewrite } else { Fate::Pass };
@@ -240,7 +241,7 @@ impl Fold {
         if self.dialect == Dialect::Auto {
             self.dialect = dialect_of(&event);
             self.wire = Wire::of(self.dialect);
-            self.beginning = Beginning::default();
+            self.shape = Shape::default();
         }
         let failed = says_failed(&event);
         self.failed |= failed;

@@ -8,10 +8,10 @@ use std::ops::Range;
 use memchr::memchr2;
 use smallvec::SmallVec;
 
-use super::sse::{Frame, data_lines, lines};
+use super::sse::{Frame, lines};
 
 /// Ranges of an event's data.
-type Cuts = SmallVec<[Range<usize>; 2]>;
+pub(super) type Cuts = SmallVec<[Range<usize>; 2]>;
 
 /// Passes a whole event but its comments by: no caller sees it.
 pub(super) fn withhold(frame: &Frame<'_>, pass: &mut dyn FnMut(&[u8])) {
@@ -23,17 +23,8 @@ pub(super) fn withhold(frame: &Frame<'_>, pass: &mut dyn FnMut(&[u8])) {
     }
 }
 
-/// Where a look at an object has got to: inside the value of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Inside {
-    at: usize,
-    depth: u32,
-    comma: Option<usize>,
-}
-
-/// Passes an event without the `usage` of its data, the beginning of which need not be looked at again.
-pub(super) fn rewrite(frame: &Frame<'_>, from: Option<Inside>, pass: &mut dyn FnMut(&[u8])) {
-    let cuts = frame.data.and_then(|data| cuts(data, from).ok()).unwrap_or_default();
+/// Passes an event without these ranges of its data.
+pub(super) fn rewrite(frame: &Frame<'_>, cuts: &[Range<usize>], pass: &mut dyn FnMut(&[u8])) {
     let mut passed = 0;
     let mut emit = |until: usize, next: usize| {
         if until > passed {
@@ -43,7 +34,7 @@ pub(super) fn rewrite(frame: &Frame<'_>, from: Option<Inside>, pass: &mut dyn Fn
     };
     // Positions in the data, whose lines are joined by one byte each, as positions in the event.
     let (mut line_at, mut next) = (0, 0);
-    for line in data_lines(frame.raw, frame.start) {
+    for line in frame.data_lines() {
         let line_end = line_at + line.len();
         while let Some(cut) = cuts.get(next).filter(|cut| cut.start < line_end) {
             let from = cut.start.max(line_at) - line_at + line.start;
@@ -61,46 +52,28 @@ pub(super) fn rewrite(frame: &Frame<'_>, from: Option<Inside>, pass: &mut dyn Fn
     emit(frame.raw.len(), frame.raw.len());
 }
 
-/// What the beginning of an object leads to, if it ends inside the value of a member and has no usage.
-pub(super) fn inside(beginning: &[u8]) -> Option<Inside> {
-    cuts(beginning, None).err().flatten()
-}
-
-/// Where an object has the key `usage`, with its value and one comma; what it ends inside of if it does not end, and
-/// nothing if it is no object.
-fn cuts(data: &[u8], from: Option<Inside>) -> Result<Cuts, Option<Inside>> {
+/// Where an object has the key `usage`, with its value and one comma each; nothing if it is no object.
+pub(super) fn cuts(data: &[u8]) -> Option<Cuts> {
     let mut cuts = Cuts::new();
-    let mut depth = from.map(|from| from.depth);
     // The last comma that stays.
-    let mut comma = from.and_then(|from| from.comma);
-    let mut at = match from {
-        Some(from) => from.at,
-        None => skip_space(data, 0),
-    };
-    if from.is_none() {
-        if data.get(at) != Some(&b'{') {
-            return Err(None);
-        }
-        at = skip_space(data, at + 1);
+    let mut comma = None;
+    let mut at = skip_space(data, 0);
+    if data.get(at) != Some(&b'{') {
+        return None;
     }
-    while depth.is_some() || data.get(at) != Some(&b'}') {
+    at = skip_space(data, at + 1);
+    while data.get(at) != Some(&b'}') {
         let key = at;
-        let mut wanted = false;
-        if depth.is_none() {
-            at = text_end(data, at).ok_or(None)?;
-            wanted = &data[key..at] == b"\"usage\"";
-            at = skip_space(data, at);
-            if data.get(at) != Some(&b':') {
-                return Err(None);
-            }
-            at = skip_space(data, at + 1);
+        at = text_end(data, at)?;
+        let wanted = &data[key..at] == b"\"usage\"";
+        at = skip_space(data, at);
+        if data.get(at) != Some(&b':') {
+            return None;
         }
-        let told = value_end(data, at, depth.take().unwrap_or(0));
-        let more = |depth| Inside { at: data.len(), depth, comma };
-        at = told.map_err(|depth| depth.filter(|_| cuts.is_empty() && !wanted).map(more))?;
+        at = value_end(data, skip_space(data, at + 1))?;
         let end = at;
         at = skip_space(data, at);
-        match (data.get(at).ok_or(None)?, wanted) {
+        match (data.get(at)?, wanted) {
             (b',', true) => cuts.push(key..at + 1),
             (b',', false) => comma = Some(at),
             (b'}', true) => {
@@ -110,13 +83,13 @@ fn cuts(data: &[u8], from: Option<Inside>) -> Result<Cuts, Option<Inside>> {
                 cuts.push(from..end);
             }
             (b'}', false) => {}
-            _ => return Err(None),
+            _ => return None,
         }
         if data[at] == b',' {
             at = skip_space(data, at + 1);
         }
     }
-    if skip_space(data, at + 1) == data.len() { Ok(cuts) } else { Err(None) }
+    (skip_space(data, at + 1) == data.len()).then_some(cuts)
 }
 
 fn skip_space(data: &[u8], mut at: usize) -> usize {
@@ -141,19 +114,19 @@ fn text_end(data: &[u8], at: usize) -> Option<usize> {
     }
 }
 
-/// After the value that goes on here, so deep in lists and objects; how deep the data ends if the value does not, or
-/// nothing if a text does not.
-fn value_end(data: &[u8], mut at: usize, mut depth: u32) -> Result<usize, Option<u32>> {
+/// After the value that begins here.
+fn value_end(data: &[u8], mut at: usize) -> Option<usize> {
+    let mut depth = 0u32;
     loop {
-        match data.get(at).ok_or(Some(depth))? {
-            b'"' => at = text_end(data, at).ok_or(None)?,
+        match data.get(at)? {
+            b'"' => at = text_end(data, at)?,
             b'{' | b'[' => (depth, at) = (depth + 1, at + 1),
             b'}' | b']' if depth > 0 => (depth, at) = (depth - 1, at + 1),
-            b'}' | b']' | b',' if depth == 0 => return Ok(at),
+            b'}' | b']' | b',' if depth == 0 => return Some(at),
             _ => at += 1,
         }
         if depth == 0 && matches!(data.get(at), Some(b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t')) {
-            return Ok(at);
+            return Some(at);
         }
     }
 }
@@ -165,12 +138,7 @@ mod tests {
     #[test]
     fn usage_and_one_comma_are_cut() {
         let cut = |data: &str| {
-            let cuts = cuts(data.as_bytes(), None).ok()?;
-            // However much of its beginning was looked at before.
-            for at in 0..data.len() {
-                let from = inside(&data.as_bytes()[..at]);
-                assert!(from.is_none() || super::cuts(data.as_bytes(), from).as_ref() == Ok(&cuts), "{data} from {at}");
-            }
+            let cuts = cuts(data.as_bytes())?;
             let mut rest = data.to_owned();
             cuts.iter().rev().for_each(|cut| rest.replace_range(cut.clone(), ""));
             Some(rest)

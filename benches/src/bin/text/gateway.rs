@@ -1,7 +1,8 @@
 //! S10: what the gateway adds to a call of the upstream, over 64 connections that are kept.
 //!
-//! The gateway is the program itself, `target/release/gateway`; the upstream answers at once from a thread of each
-//! connection, and the load comes from as many threads. All three share the machine's cores.
+//! The gateway is the program itself, `target/release/gateway`. The upstream is one thread that answers at once, the load
+//! comes from another one, and all share the machine's cores. The same load goes to the upstream directly, in turns with
+//! that through the gateway.
 
 mod load;
 mod upstream;
@@ -62,6 +63,15 @@ impl Gateway {
         std::fs::remove_file(&policy).expect("the policy was written");
         Gateway { process, address: address.expect("it says where it listens") }
     }
+
+    /// The time on a processor that it has had so far, in microseconds; nothing without Linux' figures.
+    fn cpu(&self) -> Option<f64> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?;
+        let spent = |thread: std::fs::DirEntry| {
+            std::fs::read_to_string(thread.path().join("schedstat")).ok()?.split(' ').next()?.parse::<f64>().ok()
+        };
+        Some(threads.flatten().filter_map(spent).sum::<f64>() / 1000.0)
+    }
 }
 
 impl Drop for Gateway {
@@ -78,13 +88,27 @@ pub fn run() {
     let gateway = Gateway::start(upstream);
     for stream in [false, true] {
         let kind = if stream { "stream" } else { "whole" };
-        let peaks = |to: SocketAddr| {
-            let mut rates: Vec<f64> =
-                (0..ROUNDS).map(|_| Load { to, stream, rate: None }.run(CONNECTIONS, ROUND).rate()).collect();
-            at_part(&mut rates, 0.5)
-        };
-        let (peak, direct_peak) = (peaks(gateway.address), peaks(upstream));
         let what = |what: &str| format!("gateway, {kind}: {what}");
+        let run = |to: SocketAddr, rate| Load { to, stream, rate }.run(CONNECTIONS, ROUND);
+        // What comes through the gateway, and what of its processor time each request takes.
+        let through = |rate, each: &mut Vec<f64>| {
+            let before = gateway.cpu();
+            let told = run(gateway.address, rate);
+            each.extend(before.zip(gateway.cpu()).map(|(before, after)| (after - before) / told.micros.len() as f64));
+            told
+        };
+        let spent = |mut each: Vec<f64>, when: &str| {
+            if !each.is_empty() {
+                let (value, what) = (at_part(&mut each, 0.5), what(&format!("its processor time a request, {when}")));
+                Figure { row: "S10", what, value, unit: "us", target: Target::None, beside: None }.print();
+            }
+        };
+        let (mut peaks, mut direct_peaks, mut each) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            peaks.push(through(None, &mut each).rate());
+            direct_peaks.push(run(upstream, None).rate());
+        }
+        let (peak, direct_peak) = (at_part(&mut peaks, 0.5), at_part(&mut direct_peaks, 0.5));
         Figure {
             row: "S10",
             what: what("requests at its peak"),
@@ -94,11 +118,13 @@ pub fn run() {
             beside: Some(("the upstream", direct_peak)),
         }
         .print();
+        spent(each, "at its peak");
         let (mut added, mut tail) = (Vec::new(), Vec::new());
-        let mut direct_median = Vec::new();
+        let (mut direct_median, mut each) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            let [mut through, mut direct] = [gateway.address, upstream]
-                .map(|to| Load { to, stream, rate: Some(peak / 2.0) }.run(CONNECTIONS, ROUND).micros);
+            let half = Some(peak / 2.0);
+            let mut through = through(half, &mut each).micros;
+            let mut direct = run(upstream, half).micros;
             direct_median.push(at_part(&mut direct, 0.5));
             added.push(at_part(&mut through, 0.5) - at_part(&mut direct, 0.5));
             tail.push(at_part(&mut through, 0.99) - at_part(&mut direct, 0.99));
@@ -110,6 +136,7 @@ pub fn run() {
             Figure { row: "S10", what: what(name), value, unit: "us", target: Target::AtMost(most), beside: None }
                 .print();
         }
+        spent(each, "at half of it");
         let value = at_part(&mut direct_median, 0.5);
         Figure {
             row: "S10",

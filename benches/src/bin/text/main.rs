@@ -6,6 +6,7 @@
 //! text S6 S8                    these rows only
 //! text errors <folder>...       the heuristic's error by script, on the text files in these folders
 //! text count S6 <name> <bytes>  what callgrind counts for S6
+//! text count S8 <name> <whether usage is taken out> <times>  and for S8
 //! ```
 
 mod count;
@@ -26,6 +27,9 @@ fn main() {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["count", "S6", name, bytes] => heuristic::count(name, bytes.parse().expect("a number of bytes")),
+        ["count", "S8", name, strip, times] => {
+            meter::count(name, strip == "true", times.parse().expect("a number of times"))
+        }
         ["errors", ref folders @ ..] => errors::run(folders),
         _ => {
             row::head();

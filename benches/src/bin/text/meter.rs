@@ -1,12 +1,14 @@
 //! S8: reading usage from streams, beside parsing each event as JSON.
 //!
-//! Pieces are as a socket gives them, so that events are split.
+//! Pieces are as a socket gives them, so that events are split. Besides the text of an event, its number and its padding
+//! vary, as they do in OpenAI's streams.
 
 use std::hint::black_box;
 
 use quota_core::usage::{Dialect, StreamReader};
 use serde_json::Value;
 
+use crate::count::instructions;
 use crate::row::{Figure, Target, quick};
 
 const ROUNDS: usize = 200;
@@ -16,15 +18,19 @@ const PIECE: usize = 1400;
 const DELTAS: [&str; 4] =
     ["a harbour full of ic", "e and of boats, whic", "h nobody would have ", "thought of in winter"];
 
+/// What OpenAI pads events with, to between one character and sixteen.
+const PADDING: &str = "aB3dEfG7hIjK1mNo";
+
 /// Streams by the shape of their events.
 fn streams() -> [(&'static str, Dialect, String); 5] {
     let of = |event: &dyn Fn(usize, &str) -> String| (0..EVENTS).map(|n| event(n, DELTAS[n % 4])).collect::<String>();
-    let chat = of(&|_, text| {
+    let chat = of(&|n, text| {
+        let padding = &PADDING[n * 7 % 16..];
         format!(
             "data: {{\"id\":\"chatcmpl-8xJ2Ww3c9sYh1bQkz0vTn4mLrE7pA\",\"object\":\"chat.completion.chunk\",\
              \"created\":1764500000,\"model\":\"gpt-4o-2024-08-06\",\"service_tier\":\"default\",\
              \"system_fingerprint\":\"fp_eb9dce56a8\",\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{text}\"}},\
-             \"logprobs\":null,\"finish_reason\":null}}],\"usage\":null,\"obfuscation\":\"aB3dE\"}}\n\n"
+             \"logprobs\":null,\"finish_reason\":null}}],\"usage\":null,\"obfuscation\":\"{padding}\"}}\n\n"
         )
     });
     let bare = of(&|_, text| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\"{text}\"}}}}]}}\n\n"));
@@ -35,10 +41,11 @@ fn streams() -> [(&'static str, Dialect, String); 5] {
         )
     });
     let responses = of(&|n, text| {
+        let padding = &PADDING[n * 7 % 16..];
         format!(
             "event: response.output_text.delta\ndata: {{\"type\":\"response.output_text.delta\",\"sequence_number\":{n},\
              \"item_id\":\"msg_0123456789abcdef0123456789abcdef\",\"output_index\":0,\"content_index\":0,\
-             \"delta\":\"{text}\",\"logprobs\":[],\"obfuscation\":\"aB3dE\"}}\n\n"
+             \"delta\":\"{text}\",\"logprobs\":[],\"obfuscation\":\"{padding}\"}}\n\n"
         )
     });
     let gemini = of(&|_, text| {
@@ -108,5 +115,23 @@ pub fn run() {
         if chat {
             figure(", usage taken out", each(strips), "ns/event", most, each(parses)).print();
         }
+        for (what, strip) in [("", "false"), (", usage taken out", "true")].into_iter().take(1 + usize::from(chat)) {
+            let count = |times: &str| instructions(&["count", "S8", name, strip, times]);
+            let Some((once, more)) = count("1").zip(count("11")) else {
+                println!("S8   no valgrind: instructions are not counted");
+                continue;
+            };
+            let value = (more - once) as f64 / 10.0 / EVENTS as f64;
+            let what = format!("meter, {name}{what}");
+            Figure { row: "S8", what, value, unit: "Ir/event", target: Target::None, beside: None }.print();
+        }
+    }
+}
+
+/// What callgrind counts.
+pub fn count(name: &str, strip: bool, times: usize) {
+    let (_, dialect, stream) = streams().into_iter().find(|(known, ..)| *known == name).expect("a stream");
+    for _ in 0..times {
+        black_box(read(black_box(&stream), dialect, strip));
     }
 }

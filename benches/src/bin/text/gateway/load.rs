@@ -1,12 +1,23 @@
-//! Load over connections that are kept: each sends a request, waits for the end of its answer, and sends the next one.
+//! Load over connections that are kept, from one thread that waits for all of them.
+//!
+//! With a rate, requests are due at fixed times, whether or not earlier ones have been answered, and an answer's time counts
+//! from when its request was due: what waits for a connection, or for this thread, has waited. Without one, each connection
+//! sends its next request as soon as its answer is there.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Barrier;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
 
 /// Characters of the prompt.
 const PROMPT: usize = 2000;
+/// Wakes the thread when a request is due.
+const DUE: Token = Token(usize::MAX);
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What is sent where.
 #[derive(Clone, Copy)]
@@ -19,7 +30,7 @@ pub struct Load {
 
 /// What came back.
 pub struct Told {
-    /// From the request's first byte to the answer's last one, in microseconds.
+    /// From when a request was due to its answer's last byte, in microseconds.
     pub micros: Vec<f64>,
     time: Duration,
 }
@@ -30,57 +41,101 @@ impl Told {
     }
 }
 
+struct Connection {
+    socket: TcpStream,
+    answer: Vec<u8>,
+    /// When the request that it is at was due.
+    due: Instant,
+}
+
 impl Load {
     /// Runs for so long, on so many connections.
     pub fn run(self, connections: usize, time: Duration) -> Told {
-        let request = self.request();
-        let ready = Barrier::new(connections);
+        let mut poll = Poll::new().expect("a poll");
+        let waker = Waker::new(poll.registry(), DUE).expect("a waker");
+        let every = self.rate.map(|rate| Duration::from_secs_f64(1.0 / rate));
+        let mut all: Vec<Connection> = (0..connections).map(|number| self.connect(&poll, number)).collect();
+        // What is made with the first request of a connection is not what is measured.
+        self.until(&mut poll, &mut all, Instant::now(), Instant::now(), None);
+        let start = Instant::now();
+        let end = start + time;
         let micros = std::thread::scope(|scope| {
-            let one = |number: usize| {
-                let (request, ready) = (&request, &ready);
-                move || {
-                    let mut connection = TcpStream::connect(self.to).expect("it listens");
-                    connection.set_nodelay(true).expect("a connection");
-                    let mut answer = Vec::new();
-                    // What is made with the first request of a connection is not what is measured.
-                    self.call(&mut connection, request, &mut answer);
-                    ready.wait();
-                    let start = Instant::now();
-                    let every = self.rate.map(|rate| Duration::from_secs_f64(connections as f64 / rate));
-                    let mut due = start + every.unwrap_or_default().mul_f64(number as f64 / connections as f64);
-                    let mut micros = Vec::new();
-                    while start.elapsed() < time {
-                        if let Some(every) = every {
-                            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                            due += every;
-                        }
-                        let sent = Instant::now();
-                        self.call(&mut connection, request, &mut answer);
-                        micros.push(sent.elapsed().as_nanos() as f64 / 1000.0);
-                    }
-                    micros
-                }
-            };
-            let threads: Vec<_> = (0..connections).map(|number| scope.spawn(one(number))).collect();
-            threads.into_iter().flat_map(|thread| thread.join().expect("an answer to each request")).collect()
+            // It lives as long as the poll: what is closed wakes nobody.
+            let waker = &waker;
+            if let Some(every) = every {
+                scope.spawn(move || {
+                    let dues = (0..).map(|number| start + every * number).take_while(|due| *due < end);
+                    dues.for_each(|due| {
+                        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                        waker.wake().expect("the thread is there");
+                    });
+                });
+            }
+            self.until(&mut poll, &mut all, start, end, every)
         });
-        Told { micros, time }
+        Told { micros, time: start.elapsed() }
     }
 
-    /// Sends a request and reads its answer to the end.
-    fn call(self, connection: &mut TcpStream, request: &[u8], answer: &mut Vec<u8>) {
-        connection.write_all(request).expect("it takes the request");
-        answer.clear();
-        let mut piece = [0; 16 * 1024];
+    fn connect(self, poll: &Poll, number: usize) -> Connection {
+        let socket = std::net::TcpStream::connect(self.to).expect("it listens");
+        socket.set_nodelay(true).expect("a connection");
+        socket.set_nonblocking(true).expect("a connection");
+        let mut socket = TcpStream::from_std(socket);
+        poll.registry().register(&mut socket, Token(number), Interest::READABLE).expect("it is registered");
+        Connection { socket, answer: Vec::new(), due: Instant::now() }
+    }
+
+    /// Sends what is due before the end, at least one request a connection, and waits for all answers; what each took.
+    fn until(
+        self,
+        poll: &mut Poll,
+        all: &mut [Connection],
+        start: Instant,
+        end: Instant,
+        every: Option<Duration>,
+    ) -> Vec<f64> {
+        let request = self.request();
+        let mut events = Events::with_capacity(all.len() + 1);
+        let mut free: VecDeque<usize> = (0..all.len()).collect();
+        let (mut sent, mut micros) = (0, Vec::new());
         loop {
-            let length = connection.read(&mut piece).expect("it answers");
-            assert!(length > 0, "the connection ended within an answer: {}", String::from_utf8_lossy(answer));
-            answer.extend_from_slice(&piece[..length]);
-            if self.is_whole(answer) {
-                assert!(answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(answer));
-                return;
+            let now = Instant::now();
+            let due = |sent: u32| every.map_or(now, |every| start + every * sent);
+            while (sent < all.len() as u32 || due(sent) < end) && due(sent) <= now {
+                let Some(number) = free.pop_front() else { break };
+                all[number].send(&request, due(sent));
+                sent += 1;
+            }
+            if free.len() == all.len() && due(sent) >= end {
+                return micros;
+            }
+            poll.poll(&mut events, Some(PATIENCE)).expect("it waits");
+            assert!(!events.is_empty(), "no answer in {PATIENCE:?}");
+            for event in events.iter().filter(|event| event.token() != DUE) {
+                let Token(number) = event.token();
+                if self.is_answered(&mut all[number]) {
+                    micros.push(all[number].due.elapsed().as_nanos() as f64 / 1000.0);
+                    free.push_back(number);
+                }
             }
         }
+    }
+
+    /// Reads what is there of an answer; whether that is all of it.
+    fn is_answered(self, connection: &mut Connection) -> bool {
+        let mut piece = [0; 16 * 1024];
+        loop {
+            match connection.socket.read(&mut piece) {
+                Ok(0) => panic!("the connection ended within {}", String::from_utf8_lossy(&connection.answer)),
+                Ok(length) => connection.answer.extend_from_slice(&piece[..length]),
+                Err(why) if why.kind() == ErrorKind::WouldBlock => break,
+                Err(why) => panic!("no answer: {why}"),
+            }
+        }
+        let answer = &connection.answer;
+        let whole = self.is_whole(answer);
+        assert!(!whole || answer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(answer));
+        whole
     }
 
     fn is_whole(self, answer: &[u8]) -> bool {
@@ -105,5 +160,14 @@ impl Load {
             body.len()
         )
         .into_bytes()
+    }
+}
+
+impl Connection {
+    fn send(&mut self, request: &[u8], due: Instant) {
+        self.answer.clear();
+        self.due = due;
+        // It has nothing else to send, and a request is smaller than what the system buffers.
+        self.socket.write_all(request).expect("it takes the request");
     }
 }

@@ -1,54 +1,96 @@
-//! An upstream that costs as little as may be: it reads a request and writes an answer that is ready.
+//! An upstream that costs as little as may be: one thread that reads requests and writes answers that are ready.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
 
 /// Events of a stream with text.
 pub const EVENTS: usize = 16;
 
+const LISTENER: Token = Token(usize::MAX);
+
 /// Starts it on a free port; it ends with the process.
 pub fn start() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let free = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listener = TcpListener::bind(free).expect("a free port");
     let address = listener.local_addr().expect("it is bound");
-    std::thread::spawn(move || {
-        for connection in listener.incoming().flatten() {
-            std::thread::spawn(move || serve(connection));
-        }
-    });
+    std::thread::spawn(move || serve(listener));
     address
 }
 
-/// Answers on one connection until the other side closes it.
-fn serve(mut connection: TcpStream) {
-    connection.set_nodelay(true).expect("a connection");
-    let (whole, events) = (whole(), events());
-    let mut request = Vec::new();
-    while let Some(stream) = read(&mut connection, &mut request) {
-        let sent = match stream {
-            false => connection.write_all(&whole),
-            // Each event by itself, as a model gives them.
-            true => events.iter().try_for_each(|event| connection.write_all(event)),
-        };
-        if sent.is_err() {
-            return;
+struct Connection {
+    socket: TcpStream,
+    request: Vec<u8>,
+    /// What is still to be written, each part by itself.
+    parts: std::slice::Iter<'static, Vec<u8>>,
+}
+
+fn serve(mut listener: TcpListener) {
+    let (whole, stream): (&'static [_], &'static [_]) = (vec![whole()].leak(), events().leak());
+    let mut poll = Poll::new().expect("a poll");
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE).expect("it is registered");
+    let mut events = Events::with_capacity(1024);
+    // A place for each connection there ever was: tokens are not used again.
+    let mut all: Vec<Option<Connection>> = Vec::new();
+    let mut answering: Vec<usize> = Vec::new();
+    loop {
+        poll.poll(&mut events, (!answering.is_empty()).then_some(Duration::ZERO)).expect("it waits");
+        for event in &events {
+            let Token(number) = event.token();
+            if event.token() == LISTENER {
+                while let Ok((mut socket, _)) = listener.accept() {
+                    socket.set_nodelay(true).expect("a connection");
+                    let token = Token(all.len());
+                    poll.registry().register(&mut socket, token, Interest::READABLE).expect("it is registered");
+                    all.push(Some(Connection { socket, request: Vec::new(), parts: [].iter() }));
+                }
+            } else if let Some(connection) = &mut all[number] {
+                match connection.read() {
+                    Ok(Some(streams)) => {
+                        connection.parts = if streams { stream.iter() } else { whole.iter() };
+                        answering.push(number);
+                    }
+                    Ok(None) => {}
+                    Err(_) => all[number] = None,
+                }
+            }
         }
+        // One part of each answer in turn, as a model gives its events.
+        answering.retain(|number| all[*number].as_mut().is_some_and(Connection::write));
     }
 }
 
-/// Reads a request; whether it wants a stream, or nothing at the end of the connection.
-fn read(connection: &mut TcpStream, request: &mut Vec<u8>) -> Option<bool> {
-    request.clear();
-    let mut piece = [0; 16 * 1024];
-    loop {
-        let length = connection.read(&mut piece).ok().filter(|length| *length > 0)?;
-        request.extend_from_slice(&piece[..length]);
-        let Some(head) = request.windows(4).position(|end| end == b"\r\n\r\n") else { continue };
+impl Connection {
+    /// Reads what is there; whether the request wants a stream, once it is whole. An error at the connection's end.
+    fn read(&mut self) -> std::io::Result<Option<bool>> {
+        let mut piece = [0; 16 * 1024];
+        loop {
+            match self.socket.read(&mut piece) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(length) => self.request.extend_from_slice(&piece[..length]),
+                Err(why) if why.kind() == ErrorKind::WouldBlock => break,
+                Err(why) => return Err(why),
+            }
+        }
+        let request = &self.request;
+        let Some(head) = request.windows(4).position(|end| end == b"\r\n\r\n") else { return Ok(None) };
         let lines = String::from_utf8_lossy(&request[..head]).to_ascii_lowercase();
         let body = lines.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-        if request.len() >= head + 4 + body.unwrap_or(0) {
-            let wants = b"\"stream\":true";
-            return Some(request[head..].windows(wants.len()).any(|part| part == wants));
+        if request.len() < head + 4 + body.unwrap_or(0) {
+            return Ok(None);
         }
+        let wants = b"\"stream\":true";
+        let streams = request[head..].windows(wants.len()).any(|part| part == wants);
+        self.request.clear();
+        Ok(Some(streams))
+    }
+
+    /// Writes the next part; whether there are more. A part is smaller than what the system buffers.
+    fn write(&mut self) -> bool {
+        self.parts.next().is_some_and(|part| self.socket.write_all(part).is_ok()) && !self.parts.as_slice().is_empty()
     }
 }
 
