@@ -23,7 +23,7 @@ use crate::principal::Principal;
 use crate::sync::{AtomicU32, AtomicU64, OnceBox, Ordering};
 use crate::tally::Tally;
 use crate::time::Now;
-use crate::units::{Meter, Pico};
+use crate::units::{Meter, Pico, Usd};
 
 /// Names one lease among all that a store has ever given out.
 ///
@@ -105,16 +105,17 @@ pub struct Deal {
 }
 
 /// What was agreed when the request was admitted: everything that is needed to settle it later, from anywhere.
+///
+/// What has to be let go of stands first: a lease is forgotten long after it has ended, when its memory is cold.
 #[derive(Debug, Clone)]
+#[repr(C)]
 pub struct Terms {
     /// What it has in common with other requests.
     pub deal: Arc<Deal>,
+    /// What few requests have.
+    pub rare: Option<Box<Rare>>,
     /// The request id, where there is one.
     pub request_id: Option<Arc<str>>,
-    /// The run of an agent that it is a step of.
-    pub run_id: Option<Arc<str>>,
-    /// The calls of tools that the step newly carries.
-    pub tool_calls: u64,
     /// The estimated input, with what settled requests have taught.
     pub input: InputEstimate,
     /// The input as the method alone guessed it.
@@ -126,21 +127,43 @@ pub struct Terms {
     /// The worst case in money; what is charged while the usage is unknown.
     pub worst_cost: Pico,
     /// The money that was held on limits that hold the learned percentile.
-    pub expected_cost: Pico,
+    pub expected_cost: Usd,
     /// The largest output of one choice that the request stated as it came.
     pub max_output_tokens: Option<u64>,
-    /// How it came, where it runs in a lesser form; what a repeat under its id is compared with.
-    pub lesser: Option<Box<Lesser>>,
-    /// The dearest price of the policy where the model's own is unknown and the policy reckons with that.
-    pub guessed_price: Option<Arc<Price>>,
+    /// How many answers are generated.
+    pub choices: u64,
     /// Whether the answer is streamed.
     pub stream: bool,
     /// Whether the input is known to have no audio, image or video.
     pub text_only: bool,
-    /// How many answers are generated.
-    pub choices: u64,
+}
+
+/// What is agreed with few requests.
+#[derive(Debug, Clone, Default)]
+pub struct Rare {
+    /// The run of an agent that it is a step of.
+    pub run_id: Option<Arc<str>>,
+    /// The calls of tools that the step newly carries.
+    pub tool_calls: u64,
+    /// How it came, where it runs in a lesser form; what a repeat under its id is compared with.
+    pub lesser: Option<Lesser>,
+    /// The dearest price of the policy where the model's own is unknown and the policy reckons with that.
+    pub guessed_price: Option<Arc<Price>>,
     /// The service tier asked for; it prices a usage that names none.
     pub service_tier: Option<Arc<str>>,
+}
+
+impl Rare {
+    /// Itself, unless there is nothing in it.
+    pub(crate) fn boxed(self) -> Option<Box<Rare>> {
+        let Rare { run_id, tool_calls, lesser, guessed_price, service_tier } = &self;
+        let nothing = run_id.is_none()
+            && *tool_calls == 0
+            && lesser.is_none()
+            && guessed_price.is_none()
+            && service_tier.is_none();
+        (!nothing).then(|| Box::new(self))
+    }
 }
 
 /// A request that runs in a lesser form.
@@ -175,7 +198,7 @@ impl Deal {
 impl Terms {
     /// The model that was asked for, and the worst case in money as the request came.
     fn asked(&self) -> (&str, Pico) {
-        match &self.lesser {
+        match self.lesser() {
             Some(lesser) => (&lesser.model, lesser.worst_cost),
             None => (&self.deal.model, self.worst_cost),
         }
@@ -184,41 +207,64 @@ impl Terms {
     /// What is held on a limit that counts this meter and holds the worst case.
     #[inline]
     pub fn worst(&self, meter: Meter) -> u64 {
-        self.held(meter, self.output_ceiling, self.worst_cost)
+        self.held(meter, self.output_ceiling, || self.worst_cost.to_usd())
     }
 
     /// What is held on a limit that counts this meter and holds the learned length of the output.
     #[inline]
     pub fn likely(&self, meter: Meter) -> u64 {
-        self.held(meter, self.output_expected, self.expected_cost)
+        self.held(meter, self.output_expected, || self.expected_cost)
     }
 
     #[inline]
-    fn held(&self, meter: Meter, output: u64, cost: Pico) -> u64 {
+    fn held(&self, meter: Meter, output: u64, cost: impl FnOnce() -> Usd) -> u64 {
         match meter {
             Meter::Requests | Meter::InFlight | Meter::Steps | Meter::RunTime => 1,
             Meter::Input => self.input.reserve,
             Meter::Output => output,
             Meter::Total => self.input.reserve.saturating_add(output),
-            Meter::Money => cost.to_usd().units(),
+            Meter::Money => cost().units(),
             Meter::Streams => self.stream as u64,
-            Meter::ToolCalls => self.tool_calls,
+            Meter::ToolCalls => self.tool_calls(),
         }
+    }
+
+    fn lesser(&self) -> Option<&Lesser> {
+        self.rare.as_ref()?.lesser.as_ref()
+    }
+
+    pub(crate) fn guessed_price(&self) -> Option<&Arc<Price>> {
+        self.rare.as_ref()?.guessed_price.as_ref()
+    }
+
+    /// The run of an agent that it is a step of.
+    pub fn run_id(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.run_id.as_ref()
+    }
+
+    /// The calls of tools that the step newly carries.
+    pub fn tool_calls(&self) -> u64 {
+        self.rare.as_ref().map_or(0, |rare| rare.tool_calls)
+    }
+
+    /// The service tier asked for; it prices a usage that names none.
+    pub fn service_tier(&self) -> Option<&str> {
+        self.rare.as_ref()?.service_tier.as_deref()
     }
 
     /// The place of the policy's degrade step that was applied, if any.
     pub fn degraded(&self) -> Option<u16> {
-        self.lesser.as_ref().map(|lesser| lesser.step)
+        self.lesser().map(|lesser| lesser.step)
     }
 
     /// The price that it will be settled at; `None` if it has none.
     pub fn price(&self) -> Option<&Arc<Price>> {
-        self.guessed_price.as_ref().or(self.deal.price.as_ref())
+        self.guessed_price().or(self.deal.price.as_ref())
     }
 
     /// Whether the price is another model's, because its own is unknown and the policy reckons with the dearest.
     pub fn price_is_guess(&self) -> bool {
-        self.guessed_price.is_some()
+        self.guessed_price().is_some()
     }
 
     /// Whether another request under the same id asks no more than this one did, so that it can share its lease.
@@ -240,25 +286,28 @@ impl Terms {
 }
 
 /// An admitted request: its terms, its holds, and how it stands.
+// What its forgetting has to look at stands first, as in `Terms`.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Claim {
-    /// The lease's id.
-    pub id: LeaseId,
-    /// What was agreed.
-    pub terms: Terms,
-    /// When it was admitted.
-    pub at: Now,
-    /// What was taken.
-    pub holds: Holds,
+    /// The first step out of the state in which it was opened; empty until then. Set once, by whoever steps first.
+    first: OnceBox<First>,
     /// Engine time at which it expires. Raised by heartbeats, read by the sweeper.
     deadline: AtomicU64,
     /// Whether the request has left (`SENT`), will not leave (`KEPT_BACK`), or neither yet. Set once, by whoever sends or
     /// cancels first.
     departure: AtomicU32,
-    /// Whether the admission is in the journal, and whether the lease has an owner.
+    /// Whether the admission is in the journal, whether the lease has an owner, and whether its ending is in the journal where
+    /// that was its first step.
     pub(crate) noted: Noted,
-    /// The first step out of the state in which it was opened; empty until then. Set once, by whoever steps first.
-    first: OnceBox<First>,
+    /// What was agreed.
+    pub terms: Terms,
+    /// The lease's id.
+    pub id: LeaseId,
+    /// When it was admitted.
+    pub at: Now,
+    /// What was taken.
+    pub holds: Holds,
 }
 
 /// The terms of a request on its way to a lease, in the memory that the lease will have: what is agreed is written down
@@ -315,20 +364,29 @@ impl DerefMut for Draft {
 /// A store's answer can be lost on its way. The work is then done and nobody has noted it; whoever meets it next, by
 /// repeating the operation, is the first to see it.
 ///
-/// Layout: bit 0 once it is written, bit 1 once a handle on it was given out. Set by whoever meets it.
+/// Layout: bit 0 once it is written, bit 1 once a handle on it was given out, bit 2 once an ending is written that was the
+/// first step. Set by whoever meets it.
 #[derive(Debug, Default)]
 pub(crate) struct Noted(AtomicU32);
 
 impl Noted {
-    pub(crate) fn is_noted(&self) -> bool {
-        // ORDERING: relaxed, as in `first`.
-        self.0.load(Ordering::Relaxed) & 1 != 0
-    }
-
     /// `true` for the first who asks, `false` for everybody else.
     pub(crate) fn first(&self) -> bool {
         // ORDERING: relaxed; only that one of all is the first matters, what it writes came with the record itself.
         self.0.fetch_or(1, Ordering::Relaxed) & 1 == 0
+    }
+
+    /// Whether this is the first who asks for an ending that was the first step, and whether it is for what came before.
+    pub(crate) fn first_and_before(&self) -> (bool, bool) {
+        // ORDERING: relaxed, as in `first`.
+        let before = self.0.fetch_or(5, Ordering::Relaxed);
+        (before & 4 == 0, before & 1 == 0)
+    }
+
+    /// Whether the beginning and an ending that was the first step are both written.
+    pub(crate) fn is_whole(&self) -> bool {
+        // ORDERING: relaxed, as in `first`.
+        self.0.load(Ordering::Relaxed) & 5 == 5
     }
 
     /// As [`first`](Noted::first), and whether this is the first to get a handle.

@@ -33,7 +33,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let charged = |meter| receipt.charged().get(meter);
     println!("r1 charged: {} in, {} out, {} USD", charged(Meter::Input), charged(Meter::Output), receipt.cost());
     println!("r1 returned: {} tokens", receipt.returned(Meter::Total));
-    println!("r1 settled again: {}", if lease.settle(usage)?.is_repeat() { "the first receipt" } else { "charged twice" });
+    println!(
+        "r1 settled again: {}",
+        if lease.settle(usage)?.is_repeat() { "the first receipt" } else { "charged twice" }
+    );
 
     let large = Request::chat("small").id("r2").input_tokens(4_000).max_output_tokens(20_000);
     let Decision::Reject(refusal) = gate.admit(&who, &large) else { panic!("it does not fit") };

@@ -248,7 +248,7 @@ impl<S: Store> Lease<S> {
             if let Extended::Raised(record) = &extended {
                 // ORDERING: relaxed, as in `extend`.
                 self.covered.fetch_max(output_tokens, Ordering::Relaxed);
-                if !record.more().is_empty() && record.first_to_note() {
+                if record.first_to_note_extension() {
                     shared.journal.append(crate::journal::Event::Extended(record.clone()), now);
                 }
             }
@@ -274,7 +274,7 @@ impl<S: Store> Lease<S> {
             let ask = crate::policy::price::Ask {
                 input: terms.input.reserve,
                 output,
-                service_tier: terms.service_tier.as_deref(),
+                service_tier: terms.service_tier(),
                 text_only: terms.text_only,
                 ..Default::default()
             };
@@ -399,7 +399,7 @@ pub(super) fn settlement(record: &Record, usage: Usage) -> End {
     let terms = &record.claim.terms;
     let usage = usage.or_input(terms.input.reserve);
     let price = terms.price();
-    let cost = price.map(|price| price.exact(&price.billed(&usage, terms.service_tier.as_deref()))).unwrap_or_default();
+    let cost = price.map(|price| price.exact(&price.billed(&usage, terms.service_tier()))).unwrap_or_default();
     End::Settle { usage, cost }
 }
 

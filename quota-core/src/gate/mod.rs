@@ -477,7 +477,8 @@ impl<S: Store> Gate<S> {
         let alone = shared.reloads.lock();
         let digest: Arc<str> = policy.digest().into();
         let plan = policy.plan().clone();
-        let wiring = shared.wired(|before| Wiring::new(plan, digest.clone(), &asked, Some(before), &shared.held_in_pools));
+        let wiring =
+            shared.wired(|before| Wiring::new(plan, digest.clone(), &asked, Some(before), &shared.held_in_pools));
         shared.wiring.store(Some(Arc::new(wiring)));
         drop(alone);
         if let Some(alarm) = shared.alarm.load() {
@@ -634,8 +635,9 @@ impl<S: Store> Shared<S> {
 
     /// Journals and counts an ending, once whoever meets it; before it the admission, if nobody has met that.
     fn note_ending(&self, record: &Record, now: Now) {
-        if record.first_to_note() {
-            if record.claim.noted.first() {
+        let (first, admission) = record.first_to_note_ending();
+        if first {
+            if admission {
                 self.journal.append(Event::Admitted(record.clone()), now);
             }
             count::ended(record);

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Shared;
 use super::wiring::{NoRoster, NoRoute, Roster, Route, Wiring};
 use crate::estimate::{InputEstimate, output_ceiling};
-use crate::lease::{Draft, Lesser, Terms};
+use crate::lease::{Draft, Lesser, Rare, Terms};
 use crate::policy::plan::{DegradeStep, OnExceed, Plan, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
@@ -222,14 +222,20 @@ impl<S: Store> Preparing<'_, S> {
         let tool_calls = if request.run_id.is_some() { request.new_tool_calls() } else { 0 };
         // The cheaper figure is reckoned only where a limit holds money by the learned length.
         let expected_cost = match roster.money_by_length {
-            true => self.cost(roster, &ask(expected))?.worst,
-            false => worst_cost,
+            true => self.cost(roster, &ask(expected))?.worst.to_usd(),
+            false => worst_cost.to_usd(),
+        };
+        let rare = Rare {
+            run_id: request.run_id.clone(),
+            tool_calls,
+            lesser: step.map(|(_, lesser)| lesser),
+            guessed_price,
+            service_tier: request.service_tier.clone(),
         };
         let terms = Terms {
             deal: deal.clone(),
+            rare: rare.boxed(),
             request_id: request.id.clone(),
-            run_id: request.run_id.clone(),
-            tool_calls,
             input,
             input_guess,
             output_ceiling: output,
@@ -237,12 +243,9 @@ impl<S: Store> Preparing<'_, S> {
             worst_cost,
             expected_cost,
             max_output_tokens: request.max_output_tokens,
-            lesser: step.map(|(_, lesser)| Box::new(lesser)),
-            guessed_price,
+            choices: request.choices,
             stream: request.stream,
             text_only,
-            choices: request.choices,
-            service_tier: request.service_tier.clone(),
         };
         Ok(Choice { terms: Draft::new(terms), when: None })
     }

@@ -52,7 +52,7 @@ impl<'a> Question<'a> {
     ) -> Question<'a> {
         let terms = &reservation.choices[asked].terms;
         let (input, output_ceiling) = (terms.input.reserve, terms.output_ceiling);
-        let (input_expected, guessed) = (terms.input.expected, terms.guessed_price.clone());
+        let (input_expected, guessed) = (terms.input.expected, terms.guessed_price().cloned());
         Question { request, routes, asked, plan, input, input_expected, output_ceiling, guessed }
     }
 

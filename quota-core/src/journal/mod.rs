@@ -246,7 +246,7 @@ fn admitted(record: &Record) -> Value {
         "key": terms.deal.principal.key(),
         "model": terms.deal.model,
         "lane": terms.deal.lane,
-        "run": terms.run_id,
+        "run": terms.run_id(),
         "degrade_step": terms.degraded(),
         "price_is_guess": terms.price_is_guess(),
         "estimate": {
@@ -264,7 +264,7 @@ fn admitted(record: &Record) -> Value {
 
 fn ended(record: &Record) -> Value {
     let receipt = crate::lease::Receipt::of(record.clone(), false);
-    let in_run = record.claim.terms.run_id.is_some();
+    let in_run = record.claim.terms.run_id().is_some();
     let amounts = |of: &dyn Fn(Meter) -> u64| -> Value {
         let counted = Meter::ALL.into_iter().filter(|meter| !meter.is_held() && (in_run || !meter.is_of_runs()));
         counted.map(|meter| (meter.name().to_owned(), json!(meter.show(of(meter))))).collect()
@@ -273,7 +273,7 @@ fn ended(record: &Record) -> Value {
         "lease": record.claim.id.to_string(),
         "request_id": record.claim.terms.request_id,
         "tenant": record.claim.terms.deal.principal.tenant(),
-        "run": record.claim.terms.run_id,
+        "run": record.claim.terms.run_id(),
         "charged": amounts(&|meter| receipt.charged().get(meter)),
         "returned": amounts(&|meter| receipt.returned(meter)),
         "overrun": amounts(&|meter| receipt.overrun(meter)),
@@ -296,7 +296,7 @@ fn ended(record: &Record) -> Value {
 /// What the cost is the sum of: per kind of unit, how many, at what rate, and what they came to.
 fn cost_lines(record: &Record, settled: &Settled) -> Value {
     let (Some(price), Some(usage)) = (&record.claim.terms.price(), &settled.usage()) else { return json!([]) };
-    let lines = price.cost(&price.billed(usage, record.claim.terms.service_tier.as_deref())).lines;
+    let lines = price.cost(&price.billed(usage, record.claim.terms.service_tier())).lines;
     let line = |line: &Line| json!({ "item": line.class.key(), "units": line.units, "usd": line.cost.to_string() });
     lines.iter().map(line).collect()
 }

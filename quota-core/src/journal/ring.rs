@@ -15,6 +15,10 @@ const SHARDS: usize = 16;
 #[cfg(quota_loom)]
 const SHARDS: usize = 2;
 
+/// So many entries in a row go into the same shard where its capacity is a multiple of that, else a smaller power of two:
+/// memory that is walked through in order is there before it is needed.
+const RUN_BITS: u32 = if cfg!(quota_loom) { 0 } else { 5 };
+
 /// A journal of bounded length in memory.
 ///
 /// An append tries its shard's lock and goes on to the next if somebody is there, so it waits for a reader never, and
@@ -34,6 +38,8 @@ type Listener = Box<dyn Fn(&Entry) + Send + Sync>;
 
 struct Shards {
     shards: Box<[CachePadded<TryLock<Shard>>; SHARDS]>,
+    /// Entries of a run, as a power of two.
+    run_bits: u32,
     /// Entries that were put in; the next one looks for a free shard from here on.
     put: AtomicU64,
 }
@@ -85,12 +91,13 @@ impl Shards {
     fn new(entries: usize) -> Shards {
         let capacity = entries.div_ceil(SHARDS).max(1);
         let shard = || CachePadded::new(TryLock::new(Shard { entries: Vec::new(), capacity, oldest: 0, dropped: 0 }));
-        Shards { shards: Box::new(std::array::from_fn(|_| shard())), put: AtomicU64::new(0) }
+        let run_bits = capacity.trailing_zeros().min(RUN_BITS);
+        Shards { shards: Box::new(std::array::from_fn(|_| shard())), run_bits, put: AtomicU64::new(0) }
     }
 
     fn put(&self, entry: Entry) {
         // ORDERING: relaxed; where to begin looking for a free shard.
-        let first = self.put.fetch_add(1, Ordering::Relaxed) as usize;
+        let first = (self.put.fetch_add(1, Ordering::Relaxed) >> self.run_bits) as usize;
         let backoff = Backoff::new();
         let mut at = first;
         // What makes room is freed outside the lock.

@@ -56,7 +56,8 @@ pub(crate) struct Stand {
     /// What was taken later, by extending it; few leases are.
     more: Option<Box<[Hold]>>,
     state: State,
-    /// Whether the step that led here is in the journal.
+    /// Whether the step that led here is in the journal, unless it was the first and an ending: then the claim says so, which
+    /// is looked at when it is forgotten.
     noted: Noted,
 }
 
@@ -268,15 +269,22 @@ impl Record {
         self.stand().and_then(|stand| stand.more.as_deref()).unwrap_or_default()
     }
 
-    /// `true` for the first who asks whether the step that led here is in the journal; of a lease that is held as it was
-    /// admitted, its admission.
-    pub(crate) fn first_to_note(&self) -> bool {
-        self.stand().map_or(&self.claim.noted, |stand| &stand.noted).first()
+    /// `true` for the first who asks whether the extension that led here is in the journal.
+    pub(crate) fn first_to_note_extension(&self) -> bool {
+        matches!(&self.step, Step::On(stand) if stand.noted.first())
     }
 
-    /// Whether the step that led here is in the journal.
-    pub(crate) fn is_noted(&self) -> bool {
-        self.stand().map_or(&self.claim.noted, |stand| &stand.noted).is_noted()
+    /// Whether this is the first who asks whether the ending that led here is in the journal, and whether the admission is
+    /// not there either.
+    pub(crate) fn first_to_note_ending(&self) -> (bool, bool) {
+        match &self.step {
+            Step::Held => (false, false),
+            Step::Ended => self.claim.noted.first_and_before(),
+            Step::On(stand) => match stand.noted.first() {
+                true => (true, self.claim.noted.first()),
+                false => (false, false),
+            },
+        }
     }
 
     /// Steps on, if it still stands like this; gives the record after the step, or of now if somebody else was first.
@@ -386,7 +394,7 @@ impl Record {
             State::Settled(settled) => match &settled.figures {
                 None => self.held_amounts().counted(),
                 Some(figures) => {
-                    let calls = if figures.requests() > 0 { self.claim.terms.tool_calls } else { 0 };
+                    let calls = if figures.requests() > 0 { self.claim.terms.tool_calls() } else { 0 };
                     figures.amounts(settled.cost.to_usd()).with(Meter::ToolCalls, calls)
                 }
             },

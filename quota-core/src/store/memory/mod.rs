@@ -136,7 +136,7 @@ impl Memory {
                 Ok(()) => {
                     let Some(place) = place else { unreachable!("nothing is taken without a place") };
                     let (claim, forgotten) = self.insert(place, choices.swap_remove(at).terms, holds, now);
-                    swept.extend(forgotten.filter(|record| !record.is_noted()));
+                    swept.extend(forgotten);
                     return self.open_lease(claim, at, lacks, now);
                 }
                 Err(Miss::Short(short)) => {
@@ -161,7 +161,7 @@ impl Memory {
         Some(again(self.slab.get(id)?.now(), terms))
     }
 
-    /// Puts a lease into the slab; gives the ended one that was forgotten for it.
+    /// Puts a lease into the slab; gives the ended one that was forgotten for it, unless all of it is in the journal.
     fn insert(&self, place: slab::Place<'_>, draft: Draft, holds: Holds, now: Now) -> (Arc<Claim>, Option<Record>) {
         let (claim, forgotten) = self.slab.insert(place, |id| draft.open(id, now, holds));
         if let Some(forgotten) = &forgotten
@@ -169,7 +169,8 @@ impl Memory {
         {
             let _ = self.requests.pin().remove_if(request_id, |_, id| *id == forgotten.id);
         }
-        (claim, forgotten.map(Claim::now))
+        // Most are told whole by a word of their own: what else they are stays where it is, in cold memory.
+        (claim, forgotten.filter(|claim| !claim.noted.is_whole()).map(Claim::now))
     }
 
     fn open_lease(&self, claim: Arc<Claim>, choice: usize, lacks: Vec<Lacks>, now: Now) -> Reserved {
@@ -180,7 +181,7 @@ impl Memory {
                 && let Ok(record) = self.slab.step(record, never_was)
             {
                 // And is not for the journal.
-                let _ = record.first_to_note();
+                let _ = record.first_to_note_ending();
                 self.undo(&claim.terms.deal.lineup, &claim.holds, now);
             }
             return again(first, &claim.terms);

@@ -18,7 +18,7 @@ use crate::meter::{Gauge, Rule};
 use crate::policy::plan::{Hold, Window};
 use crate::principal::Principal;
 use crate::sync::{AtomicU32, Ordering, TryCell};
-use crate::units::{Meter, Pico};
+use crate::units::{Meter, Pico, Usd};
 
 const START: Now = Now::at(1 << 40);
 const TICK: u64 = 1 << 30;
@@ -84,21 +84,17 @@ fn terms(limits: Vec<Bound>) -> Terms {
     Terms {
         deal: Arc::new(deal),
         request_id: None,
-        run_id: None,
-        tool_calls: 0,
+        rare: None,
         input_guess: 0,
         input: InputEstimate { expected: 0, reserve: 0, exact: true },
         output_ceiling: 0,
         output_expected: 0,
-        expected_cost: Pico(0),
+        expected_cost: Usd::ZERO,
         worst_cost: Pico(0),
         max_output_tokens: None,
-        lesser: None,
-        guessed_price: None,
         stream: false,
         text_only: true,
         choices: 1,
-        service_tier: None,
     }
 }
 

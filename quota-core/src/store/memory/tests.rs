@@ -6,7 +6,7 @@ use super::*;
 use crate::estimate::InputEstimate;
 use crate::lease::{Deal, Draft};
 use crate::principal::Principal;
-use crate::units::Pico;
+use crate::units::{Pico, Usd};
 
 const START: Now = Now::at(1 << 40);
 
@@ -25,21 +25,17 @@ fn unlimited() -> Choice {
     let terms = Terms {
         deal: Arc::new(deal),
         request_id: None,
-        run_id: None,
-        tool_calls: 0,
+        rare: None,
         input_guess: 0,
         input: InputEstimate { expected: 0, reserve: 0, exact: true },
         output_ceiling: 0,
         output_expected: 0,
-        expected_cost: Pico(0),
+        expected_cost: Usd::ZERO,
         worst_cost: Pico(0),
         max_output_tokens: None,
-        lesser: None,
-        guessed_price: None,
         stream: false,
         text_only: true,
         choices: 1,
-        service_tier: None,
     };
     Choice { terms: Draft::new(terms), when: None }
 }
