@@ -3,6 +3,7 @@
 //! Floor 3. Invariant: whatever the store, what is decided before and after its one trip is this code.
 
 mod alert;
+mod common;
 mod count;
 mod decision;
 mod freeze;
@@ -642,7 +643,7 @@ impl<S: Store> Shared<S> {
 
     /// The present periods of a lease's limits.
     fn periods(&self, claim: &Claim, now: Now) -> SmallVec<[Period; 8]> {
-        let limits = claim.terms.deal.lineup.limits().iter();
+        let limits = claim.terms.deal.lineup.limits();
         limits
             .map(|bound| match &bound.column.window {
                 crate::policy::plan::Window::Fixed(calendar) => calendar.period(now.wall),
@@ -667,10 +668,10 @@ impl<S: Store> Shared<S> {
     }
 
     fn extension_refused(&self, claim: &Claim, lacks: &[crate::store::Lack], now: Now) -> Box<Refusal> {
-        let limits = claim.terms.deal.lineup.limits();
-        let shared = |limit: u16| !limits[limit as usize].scope.starts_with("tenant:");
-        let shortages = verdict::shortages(&claim.terms.deal.lineup, lacks, shared);
-        let (reason, wait) = verdict::worst(&shortages, &claim.terms.deal.lineup, lacks);
+        let lineup = &claim.terms.deal.lineup;
+        let shared = |limit: u16| !lineup.limit(limit).scope.starts_with("tenant:");
+        let shortages = verdict::shortages(lineup, lacks, shared);
+        let (reason, wait) = verdict::worst(&shortages, lineup, lacks);
         let refusal = Box::new(Refusal { shortages, ..*self.claim_refusal(claim, reason, wait, None) });
         self.note_refusal(&refusal, now);
         refusal

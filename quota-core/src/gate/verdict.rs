@@ -141,7 +141,7 @@ impl<'a> Question<'a> {
         }
         let mut largest = self.output_ceiling.max(1);
         for lack in lacks.iter().filter(|lack| !lack.soft) {
-            let bound = &roster.lineup.limits()[lack.limit as usize];
+            let bound = roster.lineup.limit(lack.limit);
             let room = bound.rule.hard().saturating_sub(lack.used);
             largest = largest.min(match bound.meter {
                 Meter::Output => room,
@@ -170,7 +170,7 @@ impl<'a> Question<'a> {
             let pool = roster.model.as_ref().and_then(|model| model.pool.clone());
             (Reason::PoolPressure, pool.unwrap_or_default())
         } else {
-            let limit = |lack: &Lack| &roster.lineup.limits()[lack.limit as usize];
+            let limit = |lack: &Lack| roster.lineup.limit(lack.limit);
             let named = |lack: &&Lack| plan.when_soft.as_ref().is_none_or(|name| *name == limit(lack).limit);
             let calls = || lacks.get(self.asked).into_iter().flatten().filter(named);
             let bound = calls().find(|lack| !lack.soft).or(calls().next()).map(|lack| (lack, limit(lack)));
@@ -215,7 +215,7 @@ impl<'a> Question<'a> {
 
     /// Where the wait for a limit ends, and whether all that the tenant asks of the pool waits for it too.
     pub(super) fn scope_of(&self, lack: &Lack) -> (Arc<str>, bool) {
-        let scope = self.roster(self.asked).lineup.limits()[lack.limit as usize].scope.clone();
+        let scope = self.roster(self.asked).lineup.limit(lack.limit).scope.clone();
         // Names inside a scope are escaped: what has a part below the tenant is narrower than it.
         let of_tenant = scope.starts_with("tenant:") && !scope.contains('/');
         let whole_flow = of_tenant || &*scope == "global" || scope.starts_with("cost_center:");
@@ -227,7 +227,7 @@ impl<'a> Question<'a> {
 pub(super) fn shortages(lineup: &Lineup, lacks: &[Lack], shared: impl Fn(u16) -> bool) -> Vec<Shortage> {
     let hard = lacks.iter().filter(|lack| !lack.soft);
     hard.map(|lack| {
-        let bound = &lineup.limits()[lack.limit as usize];
+        let bound = lineup.limit(lack.limit);
         Shortage {
             scope: bound.scope.clone(),
             limit: bound.limit.clone(),
@@ -252,7 +252,7 @@ pub(super) fn worst(shortages: &[Shortage], lineup: &Lineup, lacks: &[Lack]) -> 
     let hard = lacks.iter().filter(|lack| !lack.soft);
     let worst = hard.zip(shortages).max_by_key(|(_, shortage)| rank(shortage.wait));
     let Some((lack, shortage)) = worst else { return (Reason::ConcurrencyExceeded, Wait::Unknown) };
-    let bound = &lineup.limits()[lack.limit as usize];
+    let bound = lineup.limit(lack.limit);
     match shortage.wait {
         // A limit of zero lets nobody pass, and what a run has used never comes back: that is not the request's doing.
         Wait::Never if shortage.hard > 0 && bound.column.window != Window::Run => {
@@ -266,7 +266,7 @@ pub(super) fn worst(shortages: &[Shortage], lineup: &Lineup, lacks: &[Lack]) -> 
 pub(super) fn overshoot(record: &Record) -> Amounts {
     let terms = &record.claim.terms;
     let mut most = Amounts::default();
-    for (at, bound) in terms.deal.lineup.limits().iter().enumerate() {
+    for (at, bound) in terms.deal.lineup.limits().enumerate() {
         let worst = match bound.meter {
             Meter::Output => terms.output_ceiling,
             Meter::Total => terms.input.reserve.saturating_add(terms.output_ceiling),
