@@ -1,9 +1,15 @@
 //! Accounts: the limits that apply to a request, each bound to where its word lives.
 //!
 //! Floor 2. Invariant: plain data; the same meter and window in the same scope is the same account, whatever its amounts.
+//!
+//! Tenants with the same limits differ in their accounts alone: a lineup is their rows, and a shape that they share.
 
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::meter::{At, Rule};
 use crate::policy::plan::{Hold, Window};
@@ -38,13 +44,9 @@ pub struct Account {
     pub(crate) identity: Option<Identity>,
 }
 
-/// One limit, bound to its account: everything that a store needs to know of it.
-#[derive(Debug, Clone)]
-pub struct Bound {
-    /// Where its word lives.
-    pub account: Account,
-    /// The scope that it belongs to, for people and journals.
-    pub scope: Arc<str>,
+/// One limit, whoever it is of: everything that a store needs to know of it beside its account.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Clause {
     /// Its name, for people and journals.
     pub limit: Arc<str>,
     /// What it counts.
@@ -65,7 +67,7 @@ pub struct Bound {
     pub passing: bool,
 }
 
-impl Bound {
+impl Clause {
     /// The moment, as its rule needs it.
     pub fn at(&self, now: Now) -> At {
         At { now, period: self.period }
@@ -77,16 +79,57 @@ impl Bound {
     }
 }
 
-/// All limits that apply to one principal and model, widest scope first. Stores take them in this order.
-#[derive(Debug, Default)]
-pub struct Lineup {
-    limits: Box<[Bound]>,
-    rows: Box<[RowSpan]>,
-    spots: Box<[Spot]>,
+/// A limit of a lineup: its clause, and whose it is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Bound<'a> {
+    /// Where its word lives.
+    pub account: Account,
+    /// The scope that it belongs to, for people and journals.
+    pub scope: &'a Arc<str>,
+    clause: &'a Clause,
 }
 
-/// What taking and correcting need of a limit, close together: a reservation reads these and not the limits.
-#[derive(Debug, Clone, Copy)]
+impl Deref for Bound<'_> {
+    type Target = Clause;
+
+    fn deref(&self) -> &Clause {
+        self.clause
+    }
+}
+
+impl<'a> Bound<'a> {
+    /// Its scope, and its name there.
+    pub fn names(&self) -> (&'a str, &'a str) {
+        (self.scope, &self.clause.limit)
+    }
+
+    /// What a lineup is made of.
+    pub fn parts(&self) -> (Account, Arc<str>, Clause) {
+        (self.account, self.scope.clone(), self.clause.clone())
+    }
+}
+
+/// All limits that apply to one principal and model, widest scope first. Stores take them in this order.
+#[derive(Debug)]
+pub struct Lineup {
+    shape: Arc<Shape>,
+    /// In the order of the shape's spans.
+    rows: SmallVec<[Row; 3]>,
+    /// The scope of each row.
+    scopes: Box<[Arc<str>]>,
+}
+
+/// What lineups of equal limits have in common.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Shape {
+    clauses: Box<[Clause]>,
+    spots: Box<[Spot]>,
+    /// Which of the limits share a row.
+    spans: Box<[Span]>,
+}
+
+/// What taking and correcting need of a limit, close together: a reservation reads these and not the clauses.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spot {
     pub(crate) rule: Rule,
     pub(crate) period: Period,
@@ -100,10 +143,10 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    fn of(bound: &Bound) -> Spot {
-        let &Bound { account, meter, rule, hold, period, shadow, soft, .. } = bound;
+    fn of(column: u8, clause: &Clause) -> Spot {
+        let &Clause { meter, rule, hold, period, shadow, soft, .. } = clause;
         let is_plain = !shadow && hold != Hold::Adaptive;
-        Spot { rule, period, meter, hold, column: account.column, shadow, is_plain, soft }
+        Spot { rule, period, meter, hold, column, shadow, is_plain, soft }
     }
 
     #[inline(always)]
@@ -112,46 +155,122 @@ impl Spot {
     }
 }
 
-/// The limits of a lineup that share a row.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RowSpan {
-    pub(crate) row: u32,
-    pub(crate) identity: Option<Identity>,
+/// Limits that share a row, by their places in a lineup.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Span {
     pub(crate) from: u16,
     pub(crate) to: u16,
 }
 
-impl Lineup {
-    /// A lineup of these limits (at most 65,535). Limits of one row must stand together.
-    pub fn new(limits: Vec<Bound>) -> Lineup {
-        let mut rows: Vec<RowSpan> = Vec::new();
-        for (at, bound) in limits.iter().enumerate().take(u16::MAX as usize) {
-            let (row, identity, at) = (bound.account.row, bound.account.identity, at as u16);
-            match rows.last_mut() {
-                Some(span) if span.row == row && span.identity == identity => span.to = at + 1,
-                _ => rows.push(RowSpan { row, identity, from: at, to: at + 1 }),
-            }
+impl Span {
+    pub(crate) fn places(self) -> Range<usize> {
+        self.from as usize..self.to as usize
+    }
+}
+
+/// A row, as a lineup was bound to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Row {
+    pub(crate) row: u32,
+    pub(crate) identity: Option<Identity>,
+}
+
+/// Not by the windows, which the rules and periods stand for.
+impl Hash for Shape {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for (Clause { limit, meter, rule, period, soft, .. }, Spot { column, .. }) in
+            self.clauses.iter().zip(&self.spots)
+        {
+            (limit, meter, rule, period.number, soft, column).hash(state);
         }
-        Lineup { spots: limits.iter().map(Spot::of).collect(), limits: limits.into(), rows: rows.into() }
+    }
+}
+
+impl Eq for Shape {}
+
+impl Lineup {
+    /// A lineup of these limits (at most 65,535), each with its account and the scope that it belongs to. Limits of one row
+    /// must stand together.
+    pub fn new(limits: impl IntoIterator<Item = (Account, Arc<str>, Clause)>) -> Lineup {
+        let (mut rows, mut scopes) = (SmallVec::<[Row; 3]>::new(), Vec::new());
+        let (mut clauses, mut spots, mut spans) = (Vec::new(), Vec::new(), Vec::<Span>::new());
+        for (at, (account, scope, clause)) in limits.into_iter().take(u16::MAX as usize).enumerate() {
+            let (row, at) = (Row { row: account.row, identity: account.identity }, at as u16);
+            match spans.last_mut() {
+                Some(span) if rows.last() == Some(&row) && scopes.last() == Some(&scope) => span.to = at + 1,
+                _ => {
+                    spans.push(Span { from: at, to: at + 1 });
+                    rows.push(row);
+                    scopes.push(scope);
+                }
+            }
+            spots.push(Spot::of(account.column, &clause));
+            clauses.push(clause);
+        }
+        let shape = Shape { clauses: clauses.into(), spots: spots.into(), spans: spans.into() };
+        Lineup { shape: Arc::new(shape), rows, scopes: scopes.into() }
+    }
+
+    /// The same on an equal shape, which others have too.
+    pub(crate) fn with_shape(self, shape: Arc<Shape>) -> Lineup {
+        debug_assert!(shape == self.shape);
+        Lineup { shape, ..self }
+    }
+
+    pub(crate) fn shape(&self) -> &Arc<Shape> {
+        &self.shape
+    }
+
+    /// How many limits it has.
+    pub fn len(&self) -> usize {
+        self.shape.clauses.len()
+    }
+
+    /// Whether nothing is limited.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The limits, widest scope first.
-    pub fn limits(&self) -> &[Bound] {
-        &self.limits
+    pub fn limits(&self) -> impl Iterator<Item = Bound<'_>> + Clone {
+        let rows = self.rows().zip(&self.scopes);
+        rows.flat_map(move |((row, span), scope)| span.places().map(move |at| self.bound(at, row, scope)))
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// Where it has no such limit.
+    pub fn limit(&self, at: u16) -> Bound<'_> {
+        let row = self.shape.spans.partition_point(|span| span.to <= at);
+        self.bound(at as usize, &self.rows[row], &self.scopes[row])
+    }
+
+    fn bound<'a>(&'a self, at: usize, row: &Row, scope: &'a Arc<str>) -> Bound<'a> {
+        let account = Account { row: row.row, column: self.shape.spots[at].column, identity: row.identity };
+        Bound { account, scope, clause: &self.shape.clauses[at] }
+    }
+
+    /// The scopes of its limits, widest first.
+    pub(crate) fn scopes(&self) -> &[Arc<str>] {
+        &self.scopes
     }
 
     /// In the order of the limits.
+    #[inline]
     pub(crate) fn spots(&self) -> &[Spot] {
-        &self.spots
+        &self.shape.spots
     }
 
-    pub(crate) fn rows(&self) -> &[RowSpan] {
-        &self.rows
+    /// The rows, and which limits are in each.
+    #[inline]
+    pub(crate) fn rows(&self) -> impl DoubleEndedIterator<Item = (&Row, Span)> + ExactSizeIterator + Clone {
+        self.rows.iter().zip(self.shape.spans.iter().copied())
     }
 }
 
 /// What an account is: the same meter and window in the same scope is the same account, whatever its amounts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Column {
     /// What it counts.
     pub meter: Meter,
@@ -159,4 +278,64 @@ pub struct Column {
     pub window: Window,
     /// Which of several limits of the same meter and window in the same scope it is, from 0.
     pub nth: u8,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::Gauge;
+
+    fn clause(name: &str) -> Clause {
+        Clause {
+            limit: name.into(),
+            meter: Meter::Total,
+            column: Column { meter: Meter::Total, window: Window::Held, nth: 0 },
+            rule: Rule::Gauge(Gauge::new(5)),
+            hold: Hold::WorstCase,
+            period: Period::default(),
+            shadow: false,
+            soft: None,
+            passing: false,
+        }
+    }
+
+    fn lineup(first_row: u32) -> Lineup {
+        let limits = [(0, 1, "a"), (0, 2, "b"), (1, 1, "c"), (2, 2, "d"), (2, 1, "e")];
+        Lineup::new(limits.map(|(row, column, name)| {
+            let account = Account { row: first_row + row, column, identity: Identity::new(7) };
+            (account, format!("scope {row}").into(), clause(name))
+        }))
+    }
+
+    #[test]
+    fn a_limit_has_the_row_the_column_and_the_scope_that_it_was_given() {
+        let lineup = lineup(40);
+        fn shown(bound: Bound<'_>) -> (u32, u8, &str, &str) {
+            let (scope, limit) = bound.names();
+            (bound.account.row, bound.account.column, scope, limit)
+        }
+        let want = [
+            (40, 1, "scope 0", "a"),
+            (40, 2, "scope 0", "b"),
+            (41, 1, "scope 1", "c"),
+            (42, 2, "scope 2", "d"),
+            (42, 1, "scope 2", "e"),
+        ];
+        assert_eq!(lineup.limits().map(shown).collect::<Vec<_>>(), want);
+        let one_by_one = |at| shown(lineup.limit(at));
+        assert_eq!((0..5).map(one_by_one).collect::<Vec<_>>(), want);
+        let spans: Vec<_> = lineup.rows().map(|(row, span)| (row.row, span.places())).collect();
+        assert_eq!(spans, [(40, 0..2), (41, 2..3), (42, 3..5)]);
+    }
+
+    #[test]
+    fn equal_limits_on_other_rows_have_an_equal_shape() {
+        assert_eq!(lineup(0).shape, lineup(40).shape);
+        let mut other = clause("a");
+        other.soft = Some(4);
+        let account = Account { row: 0, column: 1, identity: None };
+        let one = |clause| Lineup::new([(account, "".into(), clause)]).shape;
+        assert_ne!(one(clause("a")), one(other));
+        assert_ne!(one(clause("a")), Lineup::new([(Account { column: 2, ..account }, "".into(), clause("a"))]).shape);
+    }
 }

@@ -74,7 +74,7 @@ pub struct Hold {
     pub amount: u64,
     /// What a correction needs to know, see [`Taken`](crate::meter::Taken).
     pub mark: u64,
-    /// The account's word after the taking; for explanations, see [`Bound::used`](crate::account::Bound::used).
+    /// The account's word after the taking; for explanations, see [`Clause::used`](crate::account::Clause::used).
     pub word: u64,
 }
 
@@ -413,7 +413,7 @@ impl Claim {
 
     /// The amount in use on the account of one of its holds after it was taken.
     pub fn used_after(&self, hold: &Hold) -> u64 {
-        self.terms.deal.lineup.limits()[hold.limit as usize].used(hold.word, self.at)
+        self.terms.deal.lineup.limit(hold.limit).used(hold.word, self.at)
     }
 
     /// Engine time at which it expires unless a heartbeat comes.

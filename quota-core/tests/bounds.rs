@@ -26,7 +26,7 @@
 //! | keys beside the policy's | `MAX_KEYS`, 65,536 | `KeyError::KeysFull`; those that have ended make room | `keys` `keys_are_bounded…` |
 //! | secrets of a key; keys above a key; its limits | 4; 8; 16 KiB | `SecretsFull`; `Invalid`; `Limits` | [`secrets_and_limits_of_a_key`] |
 //! | a key's text | 1,024 bytes | `key_unknown` | [`secrets_and_limits_of_a_key`] |
-//! | policy: bytes, values, depth | 16 MiB, 1,000,000, 32 | `too_large` | [`policies`]; `policy/node` `bounds_stop_bombs_early` |
+//! | policy: bytes, values, depth | 16 MiB, 1,048,576, 32 | `too_large` | [`policies`]; `policy/node` `bounds_stop_bombs_early` |
 //! | policy: what it compiles into; overrides of a limit | 2,000,000; 64 | `too_large` | `policy` `what_a_plan_repeats…`, `one_scope_has…` |
 //! | price list; variants of a price | 32 MiB; 16 | an error | `policy/price_list` `depth_is_bounded`, `policy/price/build` `variants_are_bounded` |
 //! | errors of a report | 1,000 told | the rest are counted | `policy/error` `a_report_is_bounded…` |
@@ -626,7 +626,7 @@ fn policies() {
         let before = format!("*a{}, ", nth - 1).repeat(10);
         format!("{text}x{nth}: &a{nth} [{}]\n", before.trim_end_matches(", "))
     });
-    assert!(too_large(&bomb).contains("1000000"));
+    assert!(too_large(&bomb).contains("1048576"));
     // The policy in force is not touched by one that is refused.
     let scene = scene("models: {m: {}}\ntenants: {acme: {models: {m: {}}}}", Bounds { rows: 16, open_leases: 64 });
     scene.serves(&who("acme"));

@@ -1,6 +1,7 @@
 //! The policy document as people write it: the two fixtures, a document with every key, reports, and hostile texts.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use quota_core::policy::plan::{Hold, Limit, OnExceed, Priority, QueueMode, StalePools, Window};
@@ -231,9 +232,16 @@ policy:13:5 overrides[0]: `expires` is missing";
 #[test]
 fn what_a_plan_repeats_for_its_tenants_is_bounded() {
     let models: Vec<String> = (0..2000).map(|i| format!("m{i}")).collect();
-    let tenants: String = (0..1100).map(|i| format!("  t{i}: {{plan: p}}\n")).collect();
-    let text = format!("plans: {{p: {{models_allowed: [{}]}}}}\ntenants:\n{tenants}", models.join(","));
-    let errors = Policy::from_yaml(&text).unwrap_err();
+    let load = |own: &str| {
+        let tenants: String = (0..1100).map(|i| format!("  t{i}: {{plan: p{own}}}\n")).collect();
+        let text = format!("plans: {{p: {{models_allowed: [{}]}}}}\ntenants:\n{tenants}", models.join(","));
+        Policy::from_yaml(&text)
+    };
+    // Tenants that say nothing of their own share their plan's rules.
+    let shared = load("").unwrap();
+    let [a, b] = ["t0", "t1"].map(|name| shared.plan().tenants[name].rules.clone());
+    assert!(Arc::ptr_eq(&a, &b) && a.models.len() == 2000);
+    let errors = load(", rpm: 9").unwrap_err();
     assert_eq!(errors.errors.len(), 1);
     assert_eq!(errors.errors[0].kind, ErrorKind::TooLarge);
 }

@@ -73,13 +73,13 @@ pub fn _replay(py: Python<'_>, gate: &Gate) -> (u64, usize, Vec<String>) {
             let Event::Admitted(record) = &entry.event else { return true };
             let lineup = &record.claim.terms.deal.lineup;
             let words = gate.store().read(lineup.clone(), |words| words).unwrap_or_default();
-            for (bound, word) in lineup.limits().iter().zip(words) {
+            for (bound, word) in lineup.limits().zip(words) {
                 let period = match &bound.column.window {
                     Window::Fixed(calendar) => calendar.period(now.wall),
                     Window::Rolling { .. } | Window::Held | Window::Run => Period::default(),
                 };
                 let live = bound.rule.read(word, &At { now, period }).used;
-                let told = replayed.used(&bound.scope, &bound.limit, now, period);
+                let told = replayed.used(bound.scope, &bound.limit, now, period);
                 compared += 1;
                 if told != Some(live) {
                     differ.push(format!("{} {}: {told:?}, live {live}", bound.scope, bound.limit));

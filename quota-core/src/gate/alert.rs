@@ -73,7 +73,7 @@ impl<S: Store> Shared<S> {
             let marks = [(bound.soft.map(|soft| soft.saturating_add(1)), true), (percent, false)];
             for (mark, soft) in marks {
                 let Some(mark) = mark else { continue };
-                let first = |period| self.alerts.first(&bound.scope, &bound.limit, soft, period);
+                let first = |period| self.alerts.first(bound.scope, &bound.limit, soft, period);
                 let crossed = match &bound.column.window {
                     crate::policy::plan::Window::Fixed(_) => used >= mark && first(hold.mark),
                     // A rate and a gauge have no period: each crossing from below is one, also one that a settlement
@@ -83,7 +83,7 @@ impl<S: Store> Shared<S> {
                         first(ABOVE) || before < mark
                     }
                     _ => {
-                        self.alerts.below(&bound.scope, &bound.limit, soft);
+                        self.alerts.below(bound.scope, &bound.limit, soft);
                         false
                     }
                 };

@@ -3,6 +3,7 @@
 //! Floor 3. Invariant: whatever the store, what is decided before and after its one trip is this code.
 
 mod alert;
+mod common;
 mod count;
 mod decision;
 mod freeze;
@@ -655,7 +656,7 @@ impl<S: Store> Shared<S> {
 
     /// The present periods of a lease's limits.
     fn periods(&self, claim: &Claim, now: Now) -> SmallVec<[Period; 8]> {
-        let limits = claim.terms.deal.lineup.limits().iter();
+        let limits = claim.terms.deal.lineup.limits();
         limits
             .map(|bound| match &bound.column.window {
                 crate::policy::plan::Window::Fixed(calendar) => calendar.period(now.wall),

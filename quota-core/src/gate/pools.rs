@@ -209,10 +209,9 @@ impl<S: Store> Shared<S> {
         }
         self.wired(|wiring| {
             for pool in wiring.pools.all().filter(|pool| pool.scheduler.is_holding()) {
-                let mut scopes: Vec<&Arc<str>> =
-                    record.claim.terms.deal.lineup.limits().iter().map(|b| &b.scope).collect();
+                let mut scopes = record.claim.terms.deal.lineup.scopes().to_vec();
                 scopes.dedup();
-                pool.scheduler.released(scopes.into_iter().cloned(), now.mono);
+                pool.scheduler.released(scopes, now.mono);
             }
         });
     }

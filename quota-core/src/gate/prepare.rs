@@ -355,7 +355,7 @@ impl<S: Store> Preparing<'_, S> {
 /// The limits that can call for a step, which are marked on the request as asked.
 fn call_for(step: &DegradeStep, asked: &mut Choice, roster: &Roster) -> SmallVec<[u16; 2]> {
     let mut calls = SmallVec::new();
-    for (place, (bound, term)) in roster.lineup.limits().iter().zip(&roster.terms).enumerate() {
+    for (place, (bound, term)) in roster.lineup.limits().zip(&roster.terms).enumerate() {
         let named = step.when_soft.as_ref().is_none_or(|name| *name == bound.limit);
         let degrades = term.on_exceed == OnExceed::Degrade;
         if !named || !(term.soft || degrades) {

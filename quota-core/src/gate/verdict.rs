@@ -158,7 +158,7 @@ impl<'a> Question<'a> {
         }
         let mut largest = self.output_ceiling.max(1);
         for lack in lacks.iter().filter(|lack| !lack.soft) {
-            let bound = &roster.lineup.limits()[lack.limit as usize];
+            let bound = roster.lineup.limit(lack.limit);
             let room = bound.rule.hard().saturating_sub(lack.used);
             largest = largest.min(match bound.meter {
                 Meter::Output => room,
@@ -187,7 +187,7 @@ impl<'a> Question<'a> {
             let pool = roster.model.as_ref().and_then(|model| model.pool.clone());
             (Reason::PoolPressure, pool.unwrap_or_default())
         } else {
-            let limit = |lack: &Lack| &roster.lineup.limits()[lack.limit as usize];
+            let limit = |lack: &Lack| roster.lineup.limit(lack.limit);
             let named = |lack: &&Lack| plan.when_soft.as_ref().is_none_or(|name| *name == limit(lack).limit);
             let calls = || lacks.get(self.asked).into_iter().flatten().filter(named);
             let bound = calls().find(|lack| !lack.soft).or(calls().next()).map(|lack| (lack, limit(lack)));
@@ -232,7 +232,7 @@ impl<'a> Question<'a> {
 
     /// Where the wait for a limit ends, and whether all that the tenant asks of the pool waits for it too.
     pub(super) fn scope_of(&self, lack: &Lack) -> (Arc<str>, bool) {
-        let scope = self.roster(self.asked).lineup.limits()[lack.limit as usize].scope.clone();
+        let scope = self.roster(self.asked).lineup.limit(lack.limit).scope.clone();
         // Names inside a scope are escaped: what has a part below the tenant is narrower than it.
         let of_tenant = scope.starts_with("tenant:") && !scope.contains('/');
         let whole_flow = of_tenant || &*scope == "global" || scope.starts_with("cost_center:");
@@ -262,7 +262,7 @@ pub(super) fn worst(shortages: &Shortages) -> (Reason, Wait) {
 pub(super) fn overshoot(record: &Record) -> Amounts {
     let terms = &record.claim.terms;
     let mut most = Amounts::default();
-    for (at, bound) in terms.deal.lineup.limits().iter().enumerate() {
+    for (at, bound) in terms.deal.lineup.limits().enumerate() {
         let worst = match bound.meter {
             Meter::Output => terms.output_ceiling,
             Meter::Total => terms.input.reserve.saturating_add(terms.output_ceiling),

@@ -25,13 +25,13 @@ const HINTED_MODELS: usize = 8;
 
 /// The limits of several choices as one lineup, to read them in one trip.
 pub(super) fn joined<'a>(lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
-    Arc::new(Lineup::new(lineups.flat_map(|lineup| lineup.limits().iter().cloned()).collect()))
+    Arc::new(Lineup::new(lineups.flat_map(|lineup| lineup.limits()).map(|bound| bound.parts())))
 }
 
 /// The word of each choice's limits, out of the words of their joined lineup.
 pub(super) fn words_of<'a>(choices: &'a [Choice], words: &'a [u64]) -> impl Fn(usize, u16) -> u64 + 'a {
     move |choice, limit| {
-        let before: usize = choices[..choice].iter().map(|c| c.terms.deal.lineup.limits().len()).sum();
+        let before: usize = choices[..choice].iter().map(|c| c.terms.deal.lineup.len()).sum();
         words.get(before + limit as usize).copied().unwrap_or(0)
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn hint<'a, S: Store>(
     now: Now,
 ) -> S::Answer<'a, Vec<Arc<str>>> {
     let has_others = tenant.models.keys().any(|model| *model != request.model);
-    if !has_others || shortages.found().any(|(bound, _)| keeps_out_of_all(bound)) {
+    if !has_others || shortages.found().any(|(bound, _)| keeps_out_of_all(&bound)) {
         return S::ready(Vec::new());
     }
     let choices: Vec<Choice> = shared.wired(|wiring| {
@@ -121,7 +121,7 @@ pub(super) fn hint<'a, S: Store>(
 
 /// Whether a limit that has no room for a request has none for it with any model of the tenant: it is no model's, and
 /// what it counts is the same with each.
-fn keeps_out_of_all(bound: &Bound) -> bool {
+fn keeps_out_of_all(bound: &Bound<'_>) -> bool {
     // Names inside a scope are escaped.
     let of_model = bound.scope.starts_with("model:") || bound.scope.contains("/model:");
     let differs = matches!(bound.meter, Meter::Input | Meter::Output | Meter::Total | Meter::Money);
@@ -155,7 +155,7 @@ impl<S: Store> Gate<S> {
             let terms = rosters.iter().flat_map(|roster| roster.terms.iter());
             let mut seen = std::collections::HashSet::new();
             let mut balances = Vec::new();
-            for ((bound, term), word) in lineup.limits().iter().zip(terms).zip(words.unwrap_or_default()) {
+            for ((bound, term), word) in lineup.limits().zip(terms).zip(words.unwrap_or_default()) {
                 let fresh = seen.insert((bound.scope.clone(), bound.limit.clone()));
                 if !fresh || term.shared && !operator {
                     continue;
@@ -187,7 +187,7 @@ fn rosters<S: Store>(
     rosters.filter_map(Result::ok).collect()
 }
 
-fn balance(bound: &Bound, window: Option<u64>, word: u64, at: &At) -> Balance {
+fn balance(bound: Bound<'_>, window: Option<u64>, word: u64, at: &At) -> Balance {
     let reading = bound.rule.read(word, at);
     Balance {
         scope: bound.scope.clone(),

@@ -5,14 +5,15 @@
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use equivalent::Equivalent;
 
 use super::Shared;
+use super::common::Common;
 use super::pools::{Asked, Pools};
-use crate::account::{Bound, Column, Lineup};
+use crate::account::{Account, Clause, Column, Lineup, Shape};
 use crate::lease::Deal;
 use crate::meter::{Budget, Gauge, Rate, Rule, Span};
 use crate::policy::plan::{
@@ -74,7 +75,7 @@ impl Equivalent<(Arc<str>, Arc<str>)> for PairRef<'_> {
 }
 
 /// What the gate knows of one limit beside its account.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Term {
     pub(super) on_exceed: OnExceed,
     pub(super) soft: bool,
@@ -86,9 +87,20 @@ pub(super) struct Term {
     pub(super) window: Option<u64>,
 }
 
-/// All that applies to one principal and model.
+/// All that applies to one principal and model: whose it is, and the rules that it has in common with others.
 pub(super) struct Roster {
+    rules: Arc<Rules>,
     pub(super) tenant: Arc<TenantPlan>,
+    pub(super) lineup: Arc<Lineup>,
+    pub(super) tally: Arc<Tally>,
+    /// 1 once one of its accounts was found to have been dropped at rest, and bound anew elsewhere: it has to be made
+    /// again. Set by whoever finds that, read by all.
+    moved: AtomicU32,
+}
+
+/// What rosters of equal limits have in common.
+#[derive(Clone, PartialEq)]
+pub(super) struct Rules {
     /// The model as its policy names it; `None` for one that it does not name.
     pub(super) model: Option<Arc<ModelPlan>>,
     pub(super) group: Arc<str>,
@@ -99,7 +111,7 @@ pub(super) struct Roster {
     pub(super) model_ceilings: Ceilings,
     /// Ceilings of a request: the tenant's, and the tenant's for this model.
     pub(super) ceilings: [Ceilings; 2],
-    pub(super) lineup: Arc<Lineup>,
+    shape: Arc<Shape>,
     /// In the order of the lineup.
     pub(super) terms: Box<[Term]>,
     pub(super) has_money: bool,
@@ -107,14 +119,27 @@ pub(super) struct Roster {
     pub(super) money_by_length: bool,
     /// Whether a limit has a soft amount or a percentage to tell of.
     pub(super) alerts: bool,
-    pub(super) tally: Arc<Tally>,
     /// Wall times between which no override starts or ends: outside, the roster has to be made anew.
     holds: Range<u64>,
     /// Wall times between which the periods of its limits are those of the lineup.
     periods: Range<u64>,
-    /// 1 once one of its accounts was found to have been dropped at rest, and bound anew elsewhere: it has to be made
-    /// again. Set by whoever finds that, read by all.
-    moved: AtomicU32,
+}
+
+impl Eq for Rules {}
+
+/// By what tells most of them apart.
+impl Hash for Rules {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.group, self.key_is_limited, self.holds.start, &self.shape).hash(state);
+    }
+}
+
+impl Deref for Roster {
+    type Target = Rules;
+
+    fn deref(&self) -> &Rules {
+        &self.rules
+    }
 }
 
 /// The way of one principal's requests for one model in one lane.
@@ -244,6 +269,7 @@ pub(super) struct Wiring {
     pub(super) digest: Arc<str>,
     pub(super) pools: Pools,
     rosters: papaya::HashMap<Key, Arc<Roster>, ahash::RandomState>,
+    rules: Common<Rules>,
     /// Of principals and the models that the policy names.
     routes: papaya::HashMap<RouteKey, Arc<Route>, ahash::RandomState>,
 }
@@ -257,7 +283,14 @@ impl Wiring {
         held_in_pools: &Arc<AtomicU64>,
     ) -> Wiring {
         let pools = Pools::of(&plan, backends, before.map(|before| &before.pools), held_in_pools);
-        Wiring { plan, digest, pools, rosters: papaya::HashMap::default(), routes: papaya::HashMap::default() }
+        Wiring {
+            plan,
+            digest,
+            pools,
+            rosters: papaya::HashMap::default(),
+            rules: Common::default(),
+            routes: papaya::HashMap::default(),
+        }
     }
 
     /// The way of a principal's requests for a model, in the lane that is asked for or in its own; remembered from the
@@ -379,7 +412,7 @@ impl Wiring {
         let known = rosters.get(&key).filter(|roster| roster.holds.contains(&now.wall) && !roster.has_moved());
         let roster = match known {
             Some(roster) if roster.periods.contains(&now.wall) => return Ok(roster.clone()),
-            Some(roster) => Arc::new(roster.in_period_of(now)),
+            Some(roster) => Arc::new(self.in_period_of(roster, now)),
             None => Arc::new(self.make(shared, tenant, group.clone(), allowed, &key, now)?),
         };
         if rosters.len() >= MAX_ROSTERS {
@@ -411,7 +444,7 @@ impl Wiring {
         let model = plan.models.get(&group).cloned();
         let upstream = model.as_ref().and_then(|m| plan.models.get(m.upstream.as_ref()?)).cloned();
         let name = &*part(&tenant.name);
-        let mut build = Build { store, now, bounds: Vec::new(), terms: Vec::new(), holds: 0..u64::MAX };
+        let mut build = Build { store, now, limits: Vec::new(), terms: Vec::new(), holds: 0..u64::MAX };
         // The order of scopes, widest first, is the order in which every reservation takes them.
         build.scope("global".into(), &plan.global, Scope::Shared)?;
         for of in [&upstream, &model].into_iter().flatten() {
@@ -438,27 +471,43 @@ impl Wiring {
         if let Some(run) = key.run {
             build.scope(format!("tenant:{name}/run:{}", part(run)), &tenant.agent_runs.limits(), Scope::Passing)?;
         }
-        let Build { bounds, terms, holds, .. } = build;
+        let Build { limits, terms, holds, .. } = build;
         let source = upstream.as_ref().or(model.as_ref());
         let price = model.as_ref().and_then(|m| m.price.clone()).or_else(|| source.and_then(|m| m.price.clone()));
-        Ok(Roster {
-            moved: AtomicU32::new(0),
-            periods: periods(&bounds),
+        let lineup = Lineup::new(limits);
+        let clauses = || lineup.limits();
+        let rules = self.rules.share(Rules {
+            periods: periods(&lineup),
             key_is_limited: key.key.is_some(),
             alerts: terms.iter().any(|term| term.soft || term.alert_percent.is_some()),
-            money_by_length: bounds.iter().any(|bound| bound.meter == Meter::Money && bound.hold != Hold::WorstCase),
-            has_money: bounds.iter().any(|bound| bound.meter == Meter::Money),
+            money_by_length: clauses().any(|limit| limit.meter == Meter::Money && limit.hold != Hold::WorstCase),
+            has_money: clauses().any(|limit| limit.meter == Meter::Money),
             price,
             model_ceilings: merge(model.as_ref().map(|m| m.ceilings), upstream.as_ref().map(|m| m.ceilings)),
             ceilings: [tenant.ceilings, allowed.ceilings],
-            lineup: Arc::new(Lineup::new(bounds)),
+            shape: lineup.shape().clone(),
             terms: terms.into(),
-            tally: tallies.model(&tenant.name, &group),
-            tenant: tenant.clone(),
             model,
             group,
             holds,
-        })
+        });
+        let tally = tallies.model(&tenant.name, &rules.group);
+        Ok(Roster::of(rules, lineup, tenant.clone(), tally))
+    }
+
+    /// A roster in the periods of another moment. The accounts are known, so the store is not asked.
+    fn in_period_of(&self, roster: &Roster, now: Now) -> Roster {
+        let limits = roster.lineup.limits().map(|bound| {
+            let (account, scope, mut clause) = bound.parts();
+            if let Window::Fixed(calendar) = &clause.column.window {
+                clause.period = calendar.period(now.wall);
+            }
+            (account, scope, clause)
+        });
+        let lineup = Lineup::new(limits);
+        let (periods, shape) = (periods(&lineup), lineup.shape().clone());
+        let rules = self.rules.share(Rules { periods, shape, ..(*roster.rules).clone() });
+        Roster::of(rules, lineup, roster.tenant.clone(), roster.tally.clone())
     }
 
     /// Forgets what is remembered of principals and models.
@@ -474,13 +523,18 @@ impl Wiring {
     }
 }
 
-/// The wall times in which all of these limits' periods last.
-fn periods(bounds: &[Bound]) -> Range<u64> {
-    let dated = bounds.iter().filter(|bound| matches!(bound.column.window, Window::Fixed(_)));
-    dated.fold(0..u64::MAX, |all, Bound { period, .. }| all.start.max(period.start)..all.end.min(period.end))
+/// The wall times in which the periods of all of a lineup's limits last.
+fn periods(lineup: &Lineup) -> Range<u64> {
+    let dated = lineup.limits().filter(|limit| matches!(limit.column.window, Window::Fixed(_)));
+    dated.fold(0..u64::MAX, |all, limit| all.start.max(limit.period.start)..all.end.min(limit.period.end))
 }
 
 impl Roster {
+    fn of(rules: Arc<Rules>, lineup: Lineup, tenant: Arc<TenantPlan>, tally: Arc<Tally>) -> Roster {
+        let lineup = Arc::new(lineup.with_shape(rules.shape.clone()));
+        Roster { rules, tenant, lineup, tally, moved: AtomicU32::new(0) }
+    }
+
     fn has_moved(&self) -> bool {
         // ORDERING: relaxed, see `forget_route`.
         self.moved.load(Ordering::Relaxed) != 0
@@ -488,34 +542,6 @@ impl Roster {
 
     fn is_of(&self, wall: u64) -> bool {
         !self.has_moved() && self.holds.contains(&wall) && self.periods.contains(&wall)
-    }
-
-    /// The same in the periods of another moment. The accounts are known, so the store is not asked.
-    fn in_period_of(&self, now: Now) -> Roster {
-        let mut bounds = self.lineup.limits().to_vec();
-        for bound in &mut bounds {
-            if let Window::Fixed(calendar) = &bound.column.window {
-                bound.period = calendar.period(now.wall);
-            }
-        }
-        Roster {
-            periods: periods(&bounds),
-            lineup: Arc::new(Lineup::new(bounds)),
-            tenant: self.tenant.clone(),
-            model: self.model.clone(),
-            group: self.group.clone(),
-            price: self.price.clone(),
-            key_is_limited: self.key_is_limited,
-            model_ceilings: self.model_ceilings,
-            ceilings: self.ceilings,
-            terms: self.terms.clone(),
-            has_money: self.has_money,
-            money_by_length: self.money_by_length,
-            alerts: self.alerts,
-            tally: self.tally.clone(),
-            holds: self.holds.clone(),
-            moved: AtomicU32::new(0),
-        }
     }
 }
 
@@ -546,7 +572,7 @@ enum Scope {
 struct Build<'a, S> {
     store: &'a S,
     now: Now,
-    bounds: Vec<Bound>,
+    limits: Vec<(Account, Arc<str>, Clause)>,
     terms: Vec<Term>,
     holds: Range<u64>,
 }
@@ -564,12 +590,10 @@ impl<S: Store> Build<'_, S> {
             columns.push(Column { meter: limit.meter, window: limit.window.clone(), nth });
         }
         let accounts = self.store.bind(&name, &columns, scope == Scope::Passing, self.now)?;
-        let from = self.bounds.len();
-        let mut made: Vec<(Bound, Term)> = Vec::with_capacity(limits.len());
+        let from = self.limits.len();
+        let mut made: Vec<(Account, Clause, Term)> = Vec::with_capacity(limits.len());
         for ((limit, column), account) in limits.iter().zip(columns).zip(accounts) {
-            let bound = Bound {
-                account,
-                scope: name.clone(),
+            let clause = Clause {
                 limit: limit.name.clone(),
                 meter: limit.meter,
                 column,
@@ -583,14 +607,15 @@ impl<S: Store> Build<'_, S> {
                 soft: limit.soft,
                 passing: scope == Scope::Passing,
             };
-            made.push((bound, self.term(limit, scope)));
+            made.push((account, clause, self.term(limit, scope)));
         }
         // Limits of one row have to stand together; a scope of more than one row has been bound in any order.
-        made.sort_by_key(|(bound, _)| bound.account.row);
-        let (bounds, terms): (Vec<_>, Vec<_>) = made.into_iter().unzip();
-        self.bounds.extend(bounds);
-        self.terms.extend(terms);
-        debug_assert!(self.bounds.len() - from == limits.len());
+        made.sort_by_key(|(account, ..)| account.row);
+        for (account, clause, term) in made {
+            self.limits.push((account, name.clone(), clause));
+            self.terms.push(term);
+        }
+        debug_assert!(self.limits.len() - from == limits.len());
         Ok(())
     }
 

@@ -53,7 +53,7 @@ impl Replayed {
         self.words.keys().map(|(scope, limit)| (&**scope, &**limit))
     }
 
-    fn word(&mut self, bound: &Bound) -> &mut u64 {
+    fn word(&mut self, bound: Bound<'_>) -> &mut u64 {
         let key = (bound.scope.clone(), bound.limit.clone());
         let accounts = self.words.entry(key).or_default();
         let at = accounts.iter().position(|kept| kept.column == bound.column).unwrap_or_else(|| {
@@ -64,7 +64,7 @@ impl Replayed {
         &mut accounts[at].word
     }
 
-    fn take(&mut self, bound: &Bound, hold: &Hold, now: Now) {
+    fn take(&mut self, bound: Bound<'_>, hold: &Hold, now: Now) {
         let word = self.word(bound);
         if let Window::Fixed(_) = &bound.column.window {
             let bits = bound.column.window.amount_bits().clamp(1, 63);

@@ -355,8 +355,8 @@ impl Record {
     }
 
     /// The limit that a hold is on.
-    pub fn limit(&self, hold: &Hold) -> &Bound {
-        &self.claim.terms.deal.lineup.limits()[hold.limit as usize]
+    pub fn limit(&self, hold: &Hold) -> Bound<'_> {
+        self.claim.terms.deal.lineup.limit(hold.limit)
     }
 
     /// The largest amount held per meter.
@@ -500,7 +500,7 @@ impl Record {
     /// Of several holds on one limit, all but the last are filled first: the last takes what is left of the usage.
     pub fn corrections(&self) -> SmallVec<[(&Hold, u64); 8]> {
         let mut corrections = SmallVec::new();
-        let (limits, state) = (self.claim.terms.deal.lineup.limits(), self.state());
+        let (limits, state) = (self.claim.terms.deal.lineup.spots(), self.state());
         let extended = !self.more().is_empty();
         let charged = self.charged();
         let mut spent: SmallVec<[(u16, u64); 8]> = SmallVec::new();

@@ -10,7 +10,7 @@ use super::{At, Reading, Taken, Wait};
 ///
 /// The word is `number << amount_bits | amount`. Numbers are compared by their distance modulo their width, so that
 /// the later of two is known as long as they lie less than half a round (at least fifteen years) apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Budget {
     hard: u64,
     amount_bits: u32,

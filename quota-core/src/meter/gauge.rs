@@ -8,7 +8,7 @@
 use super::{Reading, Taken, Wait};
 
 /// An amount held: the word is what is in use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Gauge {
     hard: u64,
     lasting: bool,

@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::time::{Now, Period};
 
 /// How a word is read: one of the four shapes of a limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Rule {
     /// A rolling window.
     Rate(Rate),

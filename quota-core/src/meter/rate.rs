@@ -10,7 +10,7 @@ use super::{Reading, Taken, Wait};
 /// A rolling window: `amount` per `period`, at most `burst` at one instant.
 ///
 /// The word is the moment at which the bucket will be full again. A word in the past is a full bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Rate {
     amount: u64,
     period: u64,

@@ -12,7 +12,7 @@ pub const REMEMBERED: u64 = 3600 * SECOND;
 ///
 /// The word is the engine's time at which the span is over, set by the first taking; 0 before. One that has begun keeps
 /// its end if the bound is changed. Amounts are not counted. A first taking that is undone has begun it all the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     nanos: u64,
 }

@@ -143,7 +143,10 @@ pub(super) fn overrides(
         };
         let when = (starts.value, expires.value);
         match &doc.model {
-            None => apply(doc, when, &mut tenant.limits, compiler),
+            None => match compiler.changed(tenant) {
+                Some(rules) => apply(doc, when, &mut rules.limits, compiler),
+                None => break,
+            },
             Some(model) => model_override(doc, when, model, tenant, compiler),
         }
     }
@@ -156,20 +159,22 @@ fn model_override(
     tenant: &mut TenantPlan,
     compiler: &mut Compiler<'_, '_>,
 ) {
-    let target = match (tenant.models.get_mut(&model.value), &mut tenant.any_model) {
+    if !tenant.models.contains_key(&model.value) && tenant.any_model.is_none() {
+        let message = format!("`{}` may not use the model `{}`", tenant.name, model.value);
+        let known = tenant.models.keys().map(|name| &**name);
+        compiler.report.unknown(&model.at, ErrorKind::UnknownName, &message, &model.value, known);
+        return;
+    }
+    let Some(rules) = compiler.changed(tenant) else { return };
+    let target = match (rules.models.get_mut(&model.value), &mut rules.any_model) {
         (Some(named), _) => named,
         (None, Some(any)) if &*model.value == "*" => any,
         // A model that `*` allows gets a row of its own, for the override is for it alone.
         (None, Some(any)) => {
             let own = any.clone();
-            tenant.models.entry(model.value.clone()).or_insert(own)
+            rules.models.entry(model.value.clone()).or_insert(own)
         }
-        (None, None) => {
-            let message = format!("`{}` may not use the model `{}`", tenant.name, model.value);
-            let known = tenant.models.keys().map(|name| &**name);
-            compiler.report.unknown(&model.at, ErrorKind::UnknownName, &message, &model.value, known);
-            return;
-        }
+        (None, None) => return,
     };
     apply(doc, when, &mut Arc::make_mut(target).limits, compiler);
 }

@@ -12,7 +12,7 @@ use super::plan::{Hold, Limit, Override, Window};
 use crate::time::{Calendar, SECOND, Unit};
 use crate::units::Meter;
 
-/// The most limits and models of tenants that a document compiles into.
+/// The most tenants, limits, and models of tenants that a document compiles into; what tenants share counts once.
 pub const MAX_COMPILED: usize = 2_000_000;
 
 /// The most overrides of one limit: they are looked through at an admission.

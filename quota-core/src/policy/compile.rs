@@ -10,7 +10,9 @@ use super::document::{Bundle, CeilingsDoc, Document, ModelDoc, Scope, TenantDoc,
 use super::error::{ErrorKind, Origin, Report};
 use super::fields::Name;
 use super::limits::merge;
-use super::plan::{AgentRuns, Ceilings, Hold, LanePlan, Limit, ModelPlan, Plan, Priority, TenantModel, TenantPlan};
+use super::plan::{
+    AgentRuns, Ceilings, Hold, LanePlan, Limit, ModelPlan, Plan, Priority, TenantModel, TenantPlan, TenantRules,
+};
 use super::{acts, claims, keys};
 
 /// The lane of a document without queues.
@@ -59,6 +61,8 @@ pub(super) struct Compiler<'d, 'r> {
     cost_centers: HashSet<&'d str>,
     /// Names of models where the document defines none.
     implied: BTreeSet<Arc<str>>,
+    /// The rules of the tenants of each plan that say nothing of their own.
+    of_plans: HashMap<Option<Arc<str>>, Arc<TenantRules>>,
     /// What plans allow in a zone, for their tenants that add nothing to it.
     shared: HashMap<(Option<Arc<str>>, Arc<str>), Allowed>,
     utc: Arc<str>,
@@ -81,6 +85,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             lanes,
             cost_centers: document.cost_centers.iter().flatten().map(|(name, _)| &*name.value).collect(),
             implied: BTreeSet::new(),
+            of_plans: HashMap::new(),
             shared: HashMap::new(),
             utc: "UTC".into(),
         }
@@ -97,11 +102,9 @@ impl<'d, 'r> Compiler<'d, 'r> {
             self.check_bundle(bundle);
             self.check_layers(Some(&name.value));
         }
-        let mut tenants = HashMap::with_capacity(document.tenants.len());
+        let mut tenants: HashMap<Arc<str>, TenantPlan> = HashMap::with_capacity(document.tenants.len());
         for (name, tenant) in &document.tenants {
             if self.builder.is_full() {
-                let message = format!("compiles into more than {MAX_COMPILED} limits and models of tenants");
-                self.report.add(&Origin::default(), ErrorKind::TooLarge, message);
                 break;
             }
             tenants.insert(name.value.clone(), self.tenant(name, tenant));
@@ -109,7 +112,13 @@ impl<'d, 'r> Compiler<'d, 'r> {
         let keys = keys::by_digest(document, &tenants, self.report);
         let claims = document.claims.as_ref().map(|doc| claims::plan(doc, &tenants, &mut self));
         let degrade = acts::degrade(document, &mut self);
+        // Whatever is changed for one tenant is copied for it: none is held here any more.
+        self.of_plans.clear();
         acts::overrides(document, &mut tenants, &mut self);
+        if self.builder.is_full() {
+            let message = format!("compiles into more than {MAX_COMPILED} tenants, limits and models of tenants");
+            self.report.add(&Origin::default(), ErrorKind::TooLarge, message);
+        }
         let (lanes, default_lane) = self.lanes();
         let settings = &document.settings;
         Plan {
@@ -171,8 +180,8 @@ impl<'d, 'r> Compiler<'d, 'r> {
         let layers: Vec<Layer<'d>> = self.layers(plan).cloned().collect();
         let layers: Vec<&Layer<'d>> = layers.iter().collect();
         let zone = self.zone(&layers);
-        self.common(&layers, &zone, Purpose::Check);
-        self.allowed(&layers, &zone, Purpose::Check);
+        let allowed = self.allowed(&layers, &zone, Purpose::Check);
+        self.rules(&layers, allowed, &zone, Purpose::Check);
     }
 
     fn layers(&self, plan: Option<&str>) -> impl Iterator<Item = &Layer<'d>> {
@@ -184,8 +193,8 @@ impl<'d, 'r> Compiler<'d, 'r> {
         zone.map_or_else(|| self.utc.clone(), |zone| zone.value.clone())
     }
 
-    /// The parts of a tenant that only depend on its layers, all but its models.
-    fn common(&mut self, layers: &[&Layer<'d>], zone: &Arc<str>, purpose: Purpose) -> TenantPlan {
+    /// What layers say, with the models that they allow.
+    fn rules(&mut self, layers: &[&Layer<'d>], allowed: Allowed, zone: &Arc<str>, purpose: Purpose) -> TenantRules {
         let strongest = || layers.iter().rev().map(|layer| layer.bundle);
         let limits = merge(layers.iter().map(|layer| layer.bundle.limits.as_slice()));
         let users = merge(layers.iter().map(|layer| layer.bundle.users.as_slice()));
@@ -198,21 +207,17 @@ impl<'d, 'r> Compiler<'d, 'r> {
             .map(|(name, layers)| (name.clone(), self.builder.limits(&merge(layers), zone, purpose, self.report)));
         let apps = apps.collect();
         let priority = strongest().find_map(|bundle| Priority::of(&bundle.priority.as_ref()?.value));
-        TenantPlan {
-            name: "".into(),
-            plan: None,
-            cost_center: None,
+        TenantRules {
             timezone: zone.clone(),
             weight: strongest().find_map(|bundle| bundle.weight).or(priority.map(weight)).unwrap_or(1),
             lane: self.lane(strongest()),
             priority,
             limits: self.builder.limits(&limits, zone, purpose, self.report),
             ceilings: ceilings(layers.iter().map(|layer| &layer.bundle.ceilings), self.report),
-            models: HashMap::new(),
-            any_model: None,
+            models: allowed.named,
+            any_model: allowed.any,
             users: self.builder.limits(&users, zone, purpose, self.report),
             apps,
-            keys: HashMap::new(),
             max_queue: strongest().find_map(|bundle| bundle.max_queue),
             agent_runs: strongest().fold(AgentRuns::default(), |stronger, bundle| stronger.over(bundle.agent_runs)),
         }
@@ -236,26 +241,55 @@ impl<'d, 'r> Compiler<'d, 'r> {
             let names = self.cost_centers.iter().copied();
             self.report.unknown(&center.at, ErrorKind::UnknownName, &message, &center.value, names);
         }
-        let own = Layer::new(&tenant.own);
-        let base: Vec<Layer<'d>> = self.layers(plan.as_deref()).cloned().collect();
-        let layers: Vec<&Layer<'d>> = base.iter().chain([&own]).collect();
-        let zone = self.zone(&layers);
-        let common = self.common(&layers, &zone, Purpose::Run);
-        let allowed = if tenant.own.models.is_empty() && tenant.own.allowed.is_none() {
-            self.shared(plan, &layers, &zone)
-        } else {
-            self.allowed(&layers, &zone, Purpose::Run)
+        // The tenant itself.
+        self.builder.charge(1);
+        let rules = match tenant.own.says_nothing() {
+            true => self.rules_of(plan),
+            false => self.own_rules(plan, &tenant.own),
         };
-        let keys = keys::keys(&name.value, &tenant.keys, &zone, self);
+        let keys = keys::keys(&name.value, &tenant.keys, &rules.timezone, self);
         TenantPlan {
             name: name.value.clone(),
             plan: label,
             cost_center: tenant.cost_center.as_ref().map(|center| center.value.clone()),
-            models: allowed.named,
-            any_model: allowed.any,
             keys,
-            ..common
+            rules,
         }
+    }
+
+    /// The rules of a plan's tenants that say nothing of their own; built once and shared by them.
+    fn rules_of(&mut self, plan: Option<Arc<str>>) -> Arc<TenantRules> {
+        if let Some(rules) = self.of_plans.get(&plan) {
+            return rules.clone();
+        }
+        let layers: Vec<Layer<'d>> = self.layers(plan.as_deref()).cloned().collect();
+        let layers: Vec<&Layer<'d>> = layers.iter().collect();
+        let zone = self.zone(&layers);
+        let allowed = self.shared(plan.clone(), &layers, &zone);
+        let rules = Arc::new(self.rules(&layers, allowed, &zone, Purpose::Run));
+        self.of_plans.insert(plan, rules.clone());
+        rules
+    }
+
+    /// The rules of a tenant that says more than its plan does.
+    fn own_rules(&mut self, plan: Option<Arc<str>>, bundle: &'d Bundle) -> Arc<TenantRules> {
+        let own = Layer::new(bundle);
+        let base: Vec<Layer<'d>> = self.layers(plan.as_deref()).cloned().collect();
+        let layers: Vec<&Layer<'d>> = base.iter().chain([&own]).collect();
+        let zone = self.zone(&layers);
+        let allowed = match bundle.models.is_empty() && bundle.allowed.is_none() {
+            true => self.shared(plan, &layers, &zone),
+            false => self.allowed(&layers, &zone, Purpose::Run),
+        };
+        Arc::new(self.rules(&layers, allowed, &zone, Purpose::Run))
+    }
+
+    /// The rules of a tenant, to change them for it alone; `None` when the plan has become too large.
+    pub(super) fn changed<'t>(&mut self, tenant: &'t mut TenantPlan) -> Option<&'t mut TenantRules> {
+        let copied = Arc::strong_count(&tenant.rules) > 1;
+        let entries = tenant.limits.len() + tenant.users.len() + tenant.models.len();
+        let entries = entries + tenant.apps.values().map(|limits| 1 + limits.len()).sum::<usize>();
+        (!copied || self.builder.charge(entries)).then(|| Arc::make_mut(&mut tenant.rules))
     }
 
     /// A tenant's label, and the plan that it has: `plan`, or `tier` where a plan has its name.

@@ -160,6 +160,31 @@ pub(crate) struct Bundle {
     pub(crate) agent_runs: AgentRuns,
 }
 
+impl Bundle {
+    /// Whether it leaves everything to weaker layers.
+    pub(crate) fn says_nothing(&self) -> bool {
+        let Bundle {
+            weight: None,
+            lane: None,
+            priority: None,
+            timezone: None,
+            max_queue: None,
+            ceilings: CeilingsDoc { context: None, input: None, output: None },
+            limits,
+            models,
+            allowed: None,
+            users,
+            apps,
+            agent_runs,
+        } = self
+        else {
+            return false;
+        };
+        let empty = limits.is_empty() && models.is_empty() && users.is_empty() && apps.is_empty();
+        empty && *agent_runs == AgentRuns::default()
+    }
+}
+
 /// What a tenant's or a plan's table of models says about one of them.
 #[derive(Debug)]
 pub(crate) struct TenantModelDoc {

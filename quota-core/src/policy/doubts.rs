@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::document::Document;
 use super::error::{ErrorKind, MAX_ERRORS, Origin, PolicyError};
-use super::plan::{Limit, OnExceed, Plan, TenantPlan, UnknownPrice};
+use super::plan::{Limit, OnExceed, Plan, TenantPlan, TenantRules, UnknownPrice};
 use crate::units::Meter;
 
 /// The warnings of a policy, in the order of the text, at most [`MAX_ERRORS`]; `unlisted` says that the price list has
@@ -63,6 +63,8 @@ fn of_model<'p>(plan: &'p Plan, name: &str) -> impl Iterator<Item = &'p Limit> +
 }
 
 fn tenants(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
+    // Tenants that share their rules lack the same: it is looked for once.
+    let mut unlimited: HashMap<*const TenantRules, Option<&str>> = HashMap::new();
     for (name, _) in &document.tenants {
         let Some(tenant) = plan.tenants.get(&name.value) else { continue };
         if tenant.models.is_empty() && tenant.any_model.is_none() {
@@ -74,12 +76,16 @@ fn tenants(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
         if across_models(plan, tenant).next().is_some() {
             continue;
         }
-        let any = tenant.any_model.iter().filter(|model| model.limits.is_empty()).map(|_| "*");
-        let named = tenant
-            .models
-            .iter()
-            .filter(|(name, model)| model.limits.is_empty() && of_model(plan, name).next().is_none());
-        if let Some(model) = named.map(|(name, _)| &**name).chain(any).min() {
+        let rules: &TenantRules = tenant;
+        let model = *unlimited.entry(Arc::as_ptr(&tenant.rules)).or_insert_with(|| {
+            let any = rules.any_model.iter().filter(|model| model.limits.is_empty()).map(|_| "*");
+            let named = rules
+                .models
+                .iter()
+                .filter(|(name, model)| model.limits.is_empty() && of_model(plan, name).next().is_none());
+            named.map(|(name, _)| &**name).chain(any).min()
+        });
+        if let Some(model) = model {
             doubts
                 .push(name.at.error(ErrorKind::Unlimited, format!("nothing limits the tenant on the model `{model}`")));
         }
@@ -120,11 +126,19 @@ fn unpriced(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
     };
     let money = |limit: &Limit| limit.meter == Meter::Money;
     let mut told: HashSet<Arc<str>> = HashSet::new();
+    // Rules that were gone through, with and without a money limit that a tenant has beside them.
+    let mut seen: HashSet<(*const TenantRules, bool)> = HashSet::new();
     for (name, _) in &document.tenants {
         let Some(tenant) = plan.tenants.get(&name.value) else { continue };
-        let everywhere = across_models(plan, tenant).chain(tenant.apps.values().flatten());
-        let everywhere = everywhere.chain(tenant.keys.values().flat_map(|key| &key.limits)).any(money);
-        let everywhere = everywhere || tenant.agent_runs.max_usd.is_some();
+        let center = tenant.cost_center.as_ref().and_then(|center| plan.cost_centers.get(center));
+        let keys = tenant.keys.values().flat_map(|key| &key.limits);
+        let beside = center.into_iter().flatten().chain(keys).any(money);
+        if !seen.insert((Arc::as_ptr(&tenant.rules), beside)) {
+            continue;
+        }
+        let everywhere = plan.global.iter().chain(&tenant.limits).chain(&tenant.users);
+        let everywhere = everywhere.chain(tenant.apps.values().flatten()).any(money);
+        let everywhere = beside || everywhere || tenant.agent_runs.max_usd.is_some();
         let mut models: Vec<_> = tenant.models.iter().collect();
         models.sort_by_key(|(name, _)| *name);
         for (model, own) in models {
@@ -181,12 +195,14 @@ fn degrading(document: &Document, plan: &Plan, doubts: &mut Vec<PolicyError>) {
 }
 
 fn all_limits(plan: &Plan) -> impl Iterator<Item = &Limit> {
-    let tenants = plan.tenants.values().flat_map(|tenant| {
-        let models = tenant.models.values().chain(&tenant.any_model).flat_map(|model| &model.limits);
-        let keys = tenant.keys.values().flat_map(|key| &key.limits);
-        let named = tenant.apps.values().flatten().chain(keys);
-        tenant.limits.iter().chain(&tenant.users).chain(models).chain(named)
+    let mut seen: HashSet<*const TenantRules> = HashSet::new();
+    let rules = plan.tenants.values().map(|tenant| &tenant.rules);
+    let rules = rules.filter(move |rules| seen.insert(Arc::as_ptr(rules)));
+    let tenants = rules.flat_map(|rules| {
+        let models = rules.models.values().chain(&rules.any_model).flat_map(|model| &model.limits);
+        rules.limits.iter().chain(&rules.users).chain(models).chain(rules.apps.values().flatten())
     });
+    let keys = plan.tenants.values().flat_map(|tenant| tenant.keys.values()).flat_map(|key| &key.limits);
     let models = plan.models.values().flat_map(|model| &model.limits);
-    plan.global.iter().chain(plan.cost_centers.values().flatten()).chain(models).chain(tenants)
+    plan.global.iter().chain(plan.cost_centers.values().flatten()).chain(models).chain(tenants).chain(keys)
 }

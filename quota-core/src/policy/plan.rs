@@ -4,6 +4,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::estimate::Tokenizer;
@@ -68,6 +70,20 @@ pub enum Window {
     Held,
     /// The lifetime of a run: `hard` altogether.
     Run,
+}
+
+impl Eq for Window {}
+
+/// Not by the zone: calendars of one unit differ in little else.
+impl Hash for Window {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::mem::discriminant(self).hash(state);
+        match self {
+            Window::Rolling { nanos } => nanos.hash(state),
+            Window::Fixed(calendar) => calendar.unit().hash(state),
+            Window::Held | Window::Run => {}
+        }
+    }
 }
 
 impl Window {
@@ -344,7 +360,7 @@ pub struct TenantModel {
     pub ceilings: Ceilings,
 }
 
-/// A tenant.
+/// A tenant: who it is, and its rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantPlan {
     /// Its name.
@@ -353,6 +369,23 @@ pub struct TenantPlan {
     pub plan: Option<Arc<str>>,
     /// Whose money it spends.
     pub cost_center: Option<Arc<str>>,
+    /// Its keys, by key id.
+    pub keys: HashMap<Arc<str>, Arc<KeyPlan>>,
+    /// What holds for it; shared by the tenants of a plan that say nothing of their own.
+    pub rules: Arc<TenantRules>,
+}
+
+impl Deref for TenantPlan {
+    type Target = TenantRules;
+
+    fn deref(&self) -> &TenantRules {
+        &self.rules
+    }
+}
+
+/// What holds for a tenant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TenantRules {
     /// Where its days, weeks and months begin: an IANA time zone.
     pub timezone: Arc<str>,
     /// Its share in the scheduler.
@@ -373,8 +406,6 @@ pub struct TenantPlan {
     pub users: Vec<Limit>,
     /// Limits of its apps, by name.
     pub apps: HashMap<Arc<str>, Vec<Limit>>,
-    /// Its keys, by key id.
-    pub keys: HashMap<Arc<str>, Arc<KeyPlan>>,
     /// The most requests that may wait in its queue; `None` for the lane's own bound.
     pub max_queue: Option<u64>,
     /// What each of its agents' runs may spend.

@@ -32,8 +32,8 @@ struct Found {
 }
 
 impl Found {
-    fn lacks(&self) -> impl Iterator<Item = (&Bound, &Lack)> {
-        self.lacks.iter().map(|lack| (&self.lineup.limits()[lack.limit as usize], lack))
+    fn lacks(&self) -> impl Iterator<Item = (Bound<'_>, &Lack)> {
+        self.lacks.iter().map(|lack| (self.lineup.limit(lack.limit), lack))
     }
 }
 
@@ -45,7 +45,7 @@ impl Shortages {
     }
 
     /// What was found, limit by limit; nothing of shortages that were read from elsewhere.
-    pub(crate) fn found(&self) -> impl Iterator<Item = (&Bound, &Lack)> {
+    pub(crate) fn found(&self) -> impl Iterator<Item = (Bound<'_>, &Lack)> {
         self.found.iter().flat_map(Found::lacks)
     }
 }
@@ -55,18 +55,18 @@ impl Deref for Shortages {
 
     fn deref(&self) -> &[Shortage] {
         match &self.found {
-            Some(found) => self.told.get_or_make(|| found.lacks().map(|(bound, lack)| tell(bound, lack)).collect()),
+            Some(found) => self.told.get_or_make(|| found.lacks().map(|(bound, lack)| tell(&bound, lack)).collect()),
             None => self.told.get().map_or(&[], |told| told),
         }
     }
 }
 
 /// Whether a limit's scope is wider than the tenant: all narrower ones are within its own.
-fn is_shared(bound: &Bound) -> bool {
+fn is_shared(bound: &Bound<'_>) -> bool {
     !bound.scope.starts_with("tenant:")
 }
 
-fn tell(bound: &Bound, lack: &Lack) -> Shortage {
+fn tell(bound: &Bound<'_>, lack: &Lack) -> Shortage {
     Shortage {
         scope: bound.scope.clone(),
         limit: bound.limit.clone(),
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn names_are_made_when_they_are_read() {
-        let shortages = Shortages::of(Arc::new(Lineup::default()), &[]);
+        let shortages = Shortages::of(Arc::new(Lineup::new([])), &[]);
         assert!(shortages.told.get().is_none());
         assert!(shortages.is_empty());
         assert!(shortages.told.get().is_some());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::memory::Memory;
-use crate::account::{Account, Bound, Column, Lineup};
+use crate::account::{Account, Bound, Clause, Column, Lineup};
 use crate::lease::{Cause, Claim, Draft, End, EndError, LeaseId, Record};
 use crate::meter::{At, Rule, Wait};
 use crate::policy::plan::Hold;
@@ -51,7 +51,7 @@ pub struct When {
 
 impl Choice {
     /// What a limit is asked for.
-    pub fn ask(&self, bound: &Bound) -> Ask {
+    pub fn ask(&self, bound: &Clause) -> Ask {
         self.ask_of(bound.meter, bound.hold)
     }
 
@@ -79,7 +79,7 @@ impl Choice {
     }
 
     /// What one limit lacks for this choice, if anything. Pure; every store and the preview ask this same question.
-    pub fn lack(&self, at: u16, bound: &Bound, word: u64, now: Now) -> Option<Lack> {
+    pub fn lack(&self, at: u16, bound: &Clause, word: u64, now: Now) -> Option<Lack> {
         let moment = bound.at(now);
         let amount = self.ask(bound).amount_on(&bound.rule, word, &moment);
         let lack = |wait, soft| {
@@ -346,8 +346,8 @@ pub fn select(
             all.push(Lacks::new());
             continue;
         }
-        let limits = choice.terms.deal.lineup.limits().iter().enumerate();
-        let short = |(limit, bound): (usize, &Bound)| choice.lack(limit as u16, bound, word(at, limit as u16), now);
+        let limits = choice.terms.deal.lineup.limits().enumerate();
+        let short = |(limit, bound): (usize, Bound<'_>)| choice.lack(limit as u16, &bound, word(at, limit as u16), now);
         let lacks: Lacks = limits.filter_map(short).collect();
         if lacks.is_empty() {
             return Ok((at, all));

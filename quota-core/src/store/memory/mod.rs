@@ -214,7 +214,7 @@ impl Memory {
                 return Extended::Gone;
             }
             let lineup = record.claim.terms.deal.lineup.clone();
-            let more = lineup.limits().iter().enumerate().map(|(at, bound)| {
+            let more = lineup.spots().iter().enumerate().map(|(at, bound)| {
                 let wanted = if bound.meter.is_held() { 0 } else { to.get(bound.meter) };
                 let more = wanted.saturating_sub(record.held_on(at as u16));
                 (more, periods.get(at).copied().unwrap_or_default())
@@ -341,20 +341,20 @@ impl Memory {
     }
 
     fn read_now(&self, lineup: &Lineup) -> SmallVec<[u64; 8]> {
-        let mut out = SmallVec::with_capacity(lineup.limits().len());
-        for span in lineup.rows() {
-            let words = self.rows.read(span.row);
-            let here = is_owned(span, &words);
-            for bound in &lineup.limits()[span.from as usize..span.to as usize] {
-                out.push(if here { words[bound.account.column as usize] } else { self.read_moved(bound) });
+        let mut out = SmallVec::with_capacity(lineup.len());
+        for (row, span) in lineup.rows() {
+            let words = self.rows.read(row.row);
+            let here = is_owned(row, &words);
+            for (at, spot) in (span.from..).zip(&lineup.spots()[span.places()]) {
+                out.push(if here { words[spot.column as usize] } else { self.read_moved(lineup.limit(at)) });
             }
         }
         out
     }
 
     /// The word of an account whose row was dropped at rest: that of the row which its scope has taken since, if any.
-    fn read_moved(&self, bound: &Bound) -> u64 {
-        let Some(account) = self.table.find(&bound.scope, &bound.column) else { return 0 };
+    fn read_moved(&self, bound: Bound<'_>) -> u64 {
+        let Some(account) = self.table.find(bound.scope, &bound.column) else { return 0 };
         let words = self.rows.read(account.row);
         let still = account.identity.is_some_and(|identity| row::owns(identity, &words));
         if still { words[account.column as usize] } else { 0 }

@@ -12,6 +12,7 @@ use loom::thread;
 
 use super::taking::Looked;
 use super::*;
+use crate::account::Clause;
 use crate::estimate::InputEstimate;
 use crate::lease::{Deal, Draft, Terms};
 use crate::meter::{Gauge, Rule};
@@ -49,15 +50,16 @@ fn store(rows: u32) -> Arc<Memory> {
     Arc::new(Memory::new(Bounds { rows, open_leases: 1 }))
 }
 
+/// A limit, as a lineup is made of it.
+type Limited = (Account, Arc<str>, Clause);
+
 /// A limit of `hard` total tokens in a scope of its own; a gauge, so that its word is the sum of what is held and used.
-fn bound(store: &Memory, scope: &str, hard: u64) -> Bound {
+fn bound(store: &Memory, scope: &str, hard: u64) -> Limited {
     let scope: Arc<str> = scope.into();
     let column = Column { meter: Meter::Total, window: Window::Held, nth: 0 };
     let account = store.bind(&scope, std::slice::from_ref(&column), false, START).unwrap()[0];
-    Bound {
-        account,
+    let clause = Clause {
         limit: scope.clone(),
-        scope,
         meter: Meter::Total,
         column,
         rule: Rule::Gauge(Gauge::new(hard)),
@@ -66,10 +68,11 @@ fn bound(store: &Memory, scope: &str, hard: u64) -> Bound {
         shadow: false,
         soft: None,
         passing: false,
-    }
+    };
+    (account, scope, clause)
 }
 
-fn terms(limits: Vec<Bound>) -> Terms {
+fn terms(limits: Vec<Limited>) -> Terms {
     let deal = Deal {
         principal: Principal::builder("t").build(),
         model: "m".into(),
@@ -98,7 +101,7 @@ fn terms(limits: Vec<Bound>) -> Terms {
     }
 }
 
-fn choice(limits: Vec<Bound>, amount: u64) -> Choice {
+fn choice(limits: Vec<Limited>, amount: u64) -> Choice {
     Choice { terms: Draft::new(Terms { output_ceiling: amount, ..terms(limits) }), when: None }
 }
 
@@ -108,13 +111,13 @@ fn take(store: &Memory, choice: &Choice) -> Result<(), Miss> {
     store.try_lineup(lineup, asking, || true, &mut blank(lineup), START)
 }
 
-fn admits(store: &Memory, limits: Vec<Bound>, amount: u64) -> bool {
+fn admits(store: &Memory, limits: Vec<Limited>, amount: u64) -> bool {
     take(store, &choice(limits, amount)).is_ok()
 }
 
 /// A scope's word, and the leases that it counts.
-fn state(store: &Memory, bound: &Bound) -> (u64, u64) {
-    let words = store.rows.read(bound.account.row);
+fn state(store: &Memory, bound: &Limited) -> (u64, u64) {
+    let words = store.rows.read(bound.0.row);
     (words[1], words[0] & 0xFF_FFFF)
 }
 
@@ -173,7 +176,7 @@ fn loom_reserve_refuses_too_much_only_beside_an_undo() {
     model(2, || {
         let store = store(2);
         let (a, b) = (bound(&store, "a", 1), bound(&store, "b", 1));
-        let take = |limits: Vec<Bound>| {
+        let take = |limits: Vec<Limited>| {
             let store = store.clone();
             thread::spawn(move || admits(&store, limits, 1))
         };
@@ -238,7 +241,7 @@ fn loom_duplicates_are_taken_once() {
     model(2, || {
         let store = Arc::new(Memory::new(Bounds { rows: 1, open_leases: 2 }));
         let limit = bound(&store, "a", 10);
-        let ask = |limit: Bound| {
+        let ask = |limit: Limited| {
             let mut choice = choice(vec![limit], 1);
             choice.terms.request_id = Some("r".into());
             Reservation { choices: [choice].into() }

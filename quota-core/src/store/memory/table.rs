@@ -5,10 +5,11 @@
 //! The table is looked at when a principal and model are first seen, never by an admission that finds its lineup
 //! bound; it is the only lock of the store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use super::row::{Rows, WIDTH, Words, is_pinned, owns, unpinned};
 use crate::account::{Account, Column, Identity};
@@ -22,7 +23,9 @@ use crate::units::Meter;
 pub(super) struct Table(Mutex<Inner>);
 
 struct Inner {
-    scopes: HashMap<Arc<str>, Vec<RowOf>, ahash::RandomState>,
+    scopes: HashMap<Arc<str>, SmallVec<[RowOf; 1]>, ahash::RandomState>,
+    /// What rows count: scopes of the same limits have one list of it.
+    columns: HashSet<Arc<[Column]>, ahash::RandomState>,
     free: Vec<u32>,
     /// Rows from here on have never been used.
     fresh: u32,
@@ -39,7 +42,7 @@ struct Inner {
 struct RowOf {
     row: u32,
     identity: Identity,
-    columns: Vec<Column>,
+    columns: Arc<[Column]>,
     passing: bool,
 }
 
@@ -54,6 +57,7 @@ impl Table {
     pub(super) fn new() -> Table {
         Table(Mutex::new(Inner {
             scopes: HashMap::default(),
+            columns: HashSet::default(),
             free: Vec::new(),
             fresh: 0,
             last_identity: 0,
@@ -102,7 +106,7 @@ impl Inner {
                 return Ok(account);
             }
             if let Some(of) = owned.iter_mut().find(|of| of.columns.len() < WIDTH) {
-                of.columns.push(column.clone());
+                of.columns = list_of(&mut self.columns, &of.columns, column);
                 return Ok(Account { row: of.row, column: of.columns.len() as u8, identity: Some(of.identity) });
             }
         }
@@ -111,7 +115,7 @@ impl Inner {
             self.passing += 1;
             *self.passing_of.entry(group(scope).into()).or_default() += 1;
         }
-        let of = RowOf { row, identity, columns: vec![column.clone()], passing };
+        let of = RowOf { row, identity, columns: list_of(&mut self.columns, &[], column), passing };
         self.scopes.entry(scope.clone()).or_default().push(of);
         Ok(Account { row, column: 1, identity: Some(identity) })
     }
@@ -183,8 +187,20 @@ impl Inner {
             !owned.is_empty()
         });
         passing_of.retain(|_, rows| *rows > 0);
+        self.columns.retain(|columns| Arc::strong_count(columns) > 1);
         rows.release(spare);
     }
+}
+
+/// The list of these columns and one more.
+fn list_of(lists: &mut HashSet<Arc<[Column]>, ahash::RandomState>, columns: &[Column], more: &Column) -> Arc<[Column]> {
+    let list: SmallVec<[Column; WIDTH]> = columns.iter().chain([more]).cloned().collect();
+    if let Some(known) = lists.get(&list[..]) {
+        return known.clone();
+    }
+    let list: Arc<[Column]> = list.into_iter().collect();
+    lists.insert(list.clone());
+    list
 }
 
 /// The part of a scope's name up to the first `/`: that of its tenant.

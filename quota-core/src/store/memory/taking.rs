@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::row::{self, Header, Spare, Words};
 use super::slab::Place;
 use super::{Memory, RETRIES};
-use crate::account::{Lineup, RowSpan, Spot};
+use crate::account::{Bound, Lineup, Row, Span, Spot};
 use crate::lease::{Hold, Holds, Record};
 use crate::meter::{At, Wait};
 use crate::store::{AccountsFull, Ask, Choice, Lack, Lacks};
@@ -31,13 +31,13 @@ impl Asking<'_> {
     fn take_row(
         self,
         lineup: &Lineup,
-        span: &RowSpan,
+        (row, span): (&Row, Span),
         words: &mut Words,
         holds: &mut [Hold],
         now: Now,
         mut short: impl FnMut(Lack),
     ) -> Result<(), Miss> {
-        if !is_owned(span, words) {
+        if !is_owned(row, words) {
             return Err(Miss::Stale);
         }
         if !row::pin(words) {
@@ -48,7 +48,7 @@ impl Asking<'_> {
             Asking::Choice(choice) if !choice.minds_soft() => Some(choice),
             _ => None,
         };
-        let places = span.from as usize..span.to as usize;
+        let places = span.places();
         for ((spot, hold), at) in lineup.spots()[places.clone()].iter().zip(&mut holds[places]).zip(span.from..) {
             let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
             if spot.is_plain
@@ -172,12 +172,12 @@ impl Memory {
     ) -> Result<(), Miss> {
         rows.clear();
         // All rows before any is reckoned with: those that are cold are then fetched side by side.
-        for span in lineup.rows() {
-            rows.push(self.rows.snapshot(span.row));
+        for (row, _) in lineup.rows() {
+            rows.push(self.rows.snapshot(row.row));
         }
         let mut lacks = Lacks::new();
-        for (span, (_, words)) in lineup.rows().iter().zip(rows) {
-            asking.take_row(lineup, span, words, holds, now, |lack| lacks.push(lack))?;
+        for (row, (_, words)) in lineup.rows().zip(rows) {
+            asking.take_row(lineup, row, words, holds, now, |lack| lacks.push(lack))?;
         }
         if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(Box::new(lacks))) }
     }
@@ -193,22 +193,22 @@ impl Memory {
         now: Now,
     ) -> Result<(), Miss> {
         let mut spare = self.rows.claim();
-        for (done, span) in lineup.rows().iter().enumerate() {
+        for (done, row) in lineup.rows().enumerate() {
             if let Some((header, words)) = rows.get(done)
-                && self.rows.replace(&mut spare, span.row, *header, words)
+                && self.rows.replace(&mut spare, row.0.row, *header, words)
             {
                 continue;
             }
             let mut miss = Miss::Stale;
-            let updated = self.rows.update(&mut spare, span.row, |words| {
+            let updated = self.rows.update(&mut spare, row.0.row, |words| {
                 let mut lacked = None;
-                let took = asking.take_row(lineup, span, words, holds, now, |lack| _ = lacked.get_or_insert(lack));
+                let took = asking.take_row(lineup, row, words, holds, now, |lack| _ = lacked.get_or_insert(lack));
                 let raced = |lack| Err(Miss::Raced(Box::new(lack)));
                 took.and_then(|()| lacked.map_or(Ok(()), raced)).map_err(|why| miss = why).ok()
             });
             if updated.is_none() {
-                for span in lineup.rows()[..done].iter().rev() {
-                    self.give_back(&mut spare, lineup, span, holds, now);
+                for row in lineup.rows().take(done).rev() {
+                    self.give_back(&mut spare, lineup, row, holds, now);
                 }
                 self.rows.release(spare);
                 return Err(miss);
@@ -219,12 +219,19 @@ impl Memory {
     }
 
     /// Undoes the holds on one row and lets go of it.
-    pub(super) fn give_back(&self, spare: &mut Spare, lineup: &Lineup, span: &RowSpan, holds: &Holds, now: Now) {
-        self.rows.update(spare, span.row, |words| {
-            if !is_owned(span, words) {
+    pub(super) fn give_back(
+        &self,
+        spare: &mut Spare,
+        lineup: &Lineup,
+        (row, span): (&Row, Span),
+        holds: &Holds,
+        now: Now,
+    ) {
+        self.rows.update(spare, row.row, |words| {
+            if !is_owned(row, words) {
                 return None;
             }
-            let places = span.from as usize..span.to as usize;
+            let places = span.places();
             for (spot, hold) in lineup.spots()[places.clone()].iter().zip(&holds[places]) {
                 correct(spot, words, hold, 0, now);
             }
@@ -235,28 +242,29 @@ impl Memory {
 
     pub(super) fn undo(&self, lineup: &Lineup, holds: &Holds, now: Now) {
         let mut spare = self.rows.claim();
-        for span in lineup.rows().iter().rev() {
-            self.give_back(&mut spare, lineup, span, holds, now);
+        for row in lineup.rows().rev() {
+            self.give_back(&mut spare, lineup, row, holds, now);
         }
         self.rows.release(spare);
     }
 
     /// The same lineup on the accounts that its scopes have now.
     pub(super) fn rebind(&self, lineup: &Lineup, now: Now) -> Result<Arc<Lineup>, AccountsFull> {
-        let mut limits = lineup.limits().to_vec();
-        for bound in &mut limits {
-            let accounts =
-                self.table.bind(&self.rows, &bound.scope, std::slice::from_ref(&bound.column), bound.passing, now)?;
-            bound.account = accounts[0];
-        }
+        let anew = |bound: Bound<'_>| {
+            let (_, scope, clause) = bound.parts();
+            let columns = std::slice::from_ref(&clause.column);
+            let accounts = self.table.bind(&self.rows, &scope, columns, clause.passing, now)?;
+            Ok((accounts[0], scope, clause))
+        };
+        let limits: Vec<_> = lineup.limits().map(anew).collect::<Result<_, _>>()?;
         Ok(Arc::new(Lineup::new(limits)))
     }
 
     pub(super) fn unpin_rows(&self, lineup: &Lineup) {
         let mut spare = self.rows.claim();
-        for span in lineup.rows() {
-            self.rows.update(&mut spare, span.row, |words| {
-                if !is_owned(span, words) {
+        for (row, _) in lineup.rows() {
+            self.rows.update(&mut spare, row.row, |words| {
+                if !is_owned(row, words) {
                     return None;
                 }
                 row::unpin(words);
@@ -273,11 +281,11 @@ impl Memory {
         if let Some(amounts) = record.plainly_settled() {
             // One hold a limit, in the order of the limits.
             let holds = &record.claim.holds[..];
-            for span in lineup.rows() {
-                let places = span.from as usize..span.to as usize;
+            for (row, span) in lineup.rows() {
+                let places = span.places();
                 let limits = lineup.spots()[places.clone()].iter().zip(&holds[places]);
-                self.rows.update(&mut spare, span.row, |words| {
-                    if !is_owned(span, words) {
+                self.rows.update(&mut spare, row.row, |words| {
+                    if !is_owned(row, words) {
                         return None;
                     }
                     for (spot, hold) in limits.clone() {
@@ -292,9 +300,9 @@ impl Memory {
         }
         let closed = !record.is_open();
         let corrections = record.corrections();
-        for span in lineup.rows() {
-            self.rows.update(&mut spare, span.row, |words| {
-                if !is_owned(span, words) {
+        for (row, span) in lineup.rows() {
+            self.rows.update(&mut spare, row.row, |words| {
+                if !is_owned(row, words) {
                     return None;
                 }
                 for (hold, to) in corrections.iter().filter(|(hold, _)| (span.from..span.to).contains(&hold.limit)) {
@@ -328,6 +336,6 @@ pub(super) fn blank(lineup: &Lineup) -> Holds {
 
 /// Whether a row is still the one that a lineup was bound to.
 #[inline]
-pub(super) fn is_owned(span: &RowSpan, words: &Words) -> bool {
-    span.identity.is_some_and(|identity| row::owns(identity, words))
+pub(super) fn is_owned(row: &Row, words: &Words) -> bool {
+    row.identity.is_some_and(|identity| row::owns(identity, words))
 }

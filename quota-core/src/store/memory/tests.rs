@@ -19,7 +19,7 @@ fn unlimited() -> Choice {
         price: None,
         ttl: 1 << 40,
         unresolved_ttl: u64::MAX,
-        lineup: Arc::new(Lineup::new(Vec::new())),
+        lineup: Arc::new(Lineup::new([])),
         tallies: Default::default(),
     };
     let terms = Terms {

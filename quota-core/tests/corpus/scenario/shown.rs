@@ -192,13 +192,13 @@ pub fn replayed(gate: &Gate) -> Found {
     let (mut compared, mut differ) = (0, Vec::new());
     let mut check = |lineup: &std::sync::Arc<quota_core::account::Lineup>| {
         let words = gate.store().read(lineup.clone(), |words| words).unwrap_or_default();
-        for (bound, word) in lineup.limits().iter().zip(words) {
+        for (bound, word) in lineup.limits().zip(words) {
             let period = match &bound.column.window {
                 Window::Fixed(calendar) => calendar.period(now.wall),
                 Window::Rolling { .. } | Window::Held | Window::Run => Period::default(),
             };
             let live = bound.rule.read(word, &quota_core::meter::At { now, period }).used;
-            let told = replayed.used(&bound.scope, &bound.limit, now, period);
+            let told = replayed.used(bound.scope, &bound.limit, now, period);
             compared += 1;
             if told != Some(live) {
                 differ.push(format!("{} {}: {told:?}, live {live}", bound.scope, bound.limit));

@@ -79,8 +79,8 @@ impl Names {
             return places.clone();
         }
         let place =
-            |bound: &crate::account::Bound| self.find(&bound.scope, &bound.limit).expect("a limit of the policy");
-        let places: Places = lineup.limits().iter().map(place).collect();
+            |bound: crate::account::Bound<'_>| self.find(bound.scope, &bound.limit).expect("a limit of the policy");
+        let places: Places = lineup.limits().map(place).collect();
         self.lineups.insert(Arc::as_ptr(lineup), (lineup.clone(), places.clone()));
         places
     }
