@@ -3,19 +3,15 @@
 //! Floor 2. Invariant: counting never waits, and no figure here decides about a limit; only the learned output lengths and the
 //! learned factor of the input are read by admissions.
 
-use crossbeam::utils::CachePadded;
+mod counts;
+mod lengths;
 
-use crate::estimate::history::{self, BUCKETS};
+use self::counts::Counts;
+use self::lengths::Lengths;
 use crate::estimate::{InputEstimate, calibration};
 use crate::reason::Reason;
-use crate::sync::{AtomicU32, AtomicU64, OnceBox, Ordering, thread_hint};
+use crate::sync::{AtomicU64, OnceBox, Ordering};
 use crate::units::MAX_AMOUNT;
-
-/// Counters are kept in so many copies, so that threads seldom meet on one.
-const STRIPES: usize = 8;
-
-/// After so many settlements the learned percentile is reckoned anew.
-const RELEARN_EVERY: u64 = 16;
 
 /// What is counted per tenant and model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,21 +104,19 @@ impl Counter {
     }
 }
 
-struct Stripe {
-    /// One a counter. Raised by the threads of the stripe, read by whoever sums up.
-    counters: [AtomicU64; Counter::ALL.len()],
-}
+/// How often, by reason. Made by the first.
+type Reasons = OnceBox<[AtomicU64; Reason::ALL.len()]>;
 
 /// Counters of one tenant and model, and the output lengths learned from them.
 pub struct Tally {
-    /// Made when a thread first counts: most tenants are served by few.
-    stripes: [OnceBox<CachePadded<Stripe>>; STRIPES],
-    /// One a reason; made by the first refusal.
-    reasons: OnceBox<[AtomicU64; Reason::ALL.len()]>,
-    /// Output tokens a choice, by bucket. Raised by settlements, halved by the one that finds them full. Made by the first.
-    outputs: OnceBox<[AtomicU32; BUCKETS]>,
-    /// Settlements recorded in `outputs` since it was made.
-    learned: AtomicU64,
+    /// All but those of requests that were not admitted.
+    counts: Counts,
+    /// Requests that were refused.
+    rejected: Reasons,
+    /// Requests that were told to wait.
+    queued: Reasons,
+    /// Output tokens a choice.
+    lengths: Lengths,
     /// The 95th percentile plus one; 0 while too little is known. Written by settlements, read by admissions.
     p95: AtomicU64,
     /// The mean, newer answers weighing more, in parts of 2^8 and plus one; 0 while nothing is known. Written and read as
@@ -135,10 +129,10 @@ pub struct Tally {
 impl Default for Tally {
     fn default() -> Tally {
         Tally {
-            stripes: std::array::from_fn(|_| OnceBox::empty()),
-            reasons: OnceBox::empty(),
-            outputs: OnceBox::empty(),
-            learned: AtomicU64::new(0),
+            counts: Counts::default(),
+            rejected: OnceBox::empty(),
+            queued: OnceBox::empty(),
+            lengths: Lengths::default(),
             p95: AtomicU64::new(0),
             mean: AtomicU64::new(0),
             factor: AtomicU64::new(calibration::ONE),
@@ -152,34 +146,44 @@ impl std::fmt::Debug for Tally {
     }
 }
 
+fn raise(reasons: &Reasons, reason: Reason) {
+    // ORDERING: relaxed; each is a figure by itself, and readers sum what they see.
+    reasons.get_or_make(|| std::array::from_fn(|_| AtomicU64::new(0)))[reason as usize].fetch_add(1, Ordering::Relaxed);
+}
+
+fn sum(reasons: &Reasons) -> u64 {
+    // ORDERING: relaxed, as in `raise`.
+    reasons.get().into_iter().flatten().fold(0, |sum, count| sum.wrapping_add(count.load(Ordering::Relaxed)))
+}
+
 impl Tally {
-    fn stripe(&self) -> &Stripe {
-        self.stripes[thread_hint() % STRIPES]
-            .get_or_make(|| CachePadded::new(Stripe { counters: std::array::from_fn(|_| AtomicU64::new(0)) }))
+    /// Counts what belongs together; not requests that were refused or told to wait, which have a reason.
+    pub(crate) fn count(&self, counts: &[(Counter, u64)]) {
+        self.counts.add(counts);
     }
 
-    pub(crate) fn add(&self, counter: Counter, amount: u64) {
-        // ORDERING: relaxed; each counter is a figure by itself, and readers sum what they see.
-        self.stripe().counters[counter as usize].fetch_add(amount, Ordering::Relaxed);
+    pub(crate) fn rejected(&self, reason: Reason) {
+        raise(&self.rejected, reason);
     }
 
-    pub(crate) fn refused(&self, reason: Reason) {
-        // ORDERING: relaxed, as in `add`.
-        self.reasons.get_or_make(|| std::array::from_fn(|_| AtomicU64::new(0)))[reason as usize]
-            .fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn queued(&self, reason: Reason) {
+        raise(&self.queued, reason);
     }
 
     /// A counter's sum.
     pub fn get(&self, counter: Counter) -> u64 {
-        // ORDERING: relaxed, as in `add`.
-        let one = |stripe: &CachePadded<Stripe>| stripe.counters[counter as usize].load(Ordering::Relaxed);
-        self.stripes.iter().filter_map(OnceBox::get).map(one).fold(0, u64::wrapping_add)
+        match counter {
+            Counter::Rejected => sum(&self.rejected),
+            Counter::Queued => sum(&self.queued),
+            counter => self.counts.get(counter),
+        }
     }
 
     /// How often a request was refused or told to wait for this reason.
     pub fn reason(&self, reason: Reason) -> u64 {
-        // ORDERING: relaxed, as in `add`.
-        self.reasons.get().map_or(0, |reasons| reasons[reason as usize].load(Ordering::Relaxed))
+        // ORDERING: relaxed, as in `raise`.
+        let of = |reasons: &Reasons| reasons.get().map_or(0, |counts| counts[reason as usize].load(Ordering::Relaxed));
+        of(&self.rejected).wrapping_add(of(&self.queued))
     }
 
     /// The learned 95th percentile of the output of one choice; `None` while too little is known.
@@ -216,32 +220,40 @@ impl Tally {
     }
 
     pub(crate) fn learn(&self, output: u64) {
-        // ORDERING: relaxed throughout; the histogram is a statistic, and a count that is lost while another thread
-        // halves the buckets changes it by less than its own error.
-        let outputs = self.outputs.get_or_make(|| std::array::from_fn(|_| AtomicU32::new(0)));
-        outputs[history::bucket_of(output)].fetch_add(1, Ordering::Relaxed);
         let new = output.min(MAX_AMOUNT) << 8;
-        // ORDERING: relaxed, as above.
+        // ORDERING: relaxed; an answer that is lost because another thread stores at the same moment changes a mean over
+        // many by as little as either.
         let mean = self.mean.load(Ordering::Relaxed).checked_sub(1).map_or(new, |mean| mean - mean / 10 + new / 10);
         // ORDERING: relaxed, as above.
         self.mean.store(mean + 1, Ordering::Relaxed);
-        // ORDERING: relaxed, as above.
-        let learned = self.learned.fetch_add(1, Ordering::Relaxed) + 1;
-        if !learned.is_multiple_of(RELEARN_EVERY) {
-            return;
-        }
-        let mut buckets: [u32; BUCKETS] = std::array::from_fn(|i| outputs[i].load(Ordering::Relaxed));
-        let total: u64 = buckets.iter().map(|count| *count as u64).sum();
-        if let Some(p95) = history::p95(&buckets) {
-            // ORDERING: relaxed, as above.
+        if let Some(p95) = self.lengths.record(output) {
+            // ORDERING: relaxed; an old percentile is as good a guess.
             self.p95.store(p95 + 1, Ordering::Relaxed);
         }
-        if total >= history::HALVE_AT {
-            history::halve(&mut buckets);
-            for (bucket, count) in outputs.iter().zip(buckets) {
-                // ORDERING: relaxed, as above.
-                bucket.store(count, Ordering::Relaxed);
-            }
-        }
+    }
+}
+
+#[cfg(all(test, not(quota_loom)))]
+mod tests {
+    use crate::reason::Reason;
+    use crate::tally::{Counter, Tally};
+
+    #[test]
+    fn a_tenant_that_asks_seldom_takes_no_more_than_this() {
+        assert!(size_of::<Tally>() <= 256, "{}", size_of::<Tally>());
+    }
+
+    #[test]
+    fn a_refusal_is_counted_by_its_reason_and_once() {
+        let tally = Tally::default();
+        tally.rejected(Reason::BudgetExceeded);
+        tally.rejected(Reason::RequestRateExceeded);
+        tally.queued(Reason::RequestRateExceeded);
+        tally.count(&[(Counter::Allowed, 1), (Counter::Money, 0)]);
+        let counted = [Counter::Allowed, Counter::Rejected, Counter::Queued, Counter::Money].map(|of| tally.get(of));
+        assert_eq!(counted, [1, 2, 1, 0]);
+        let by_reason =
+            [Reason::BudgetExceeded, Reason::RequestRateExceeded, Reason::Frozen].map(|of| tally.reason(of));
+        assert_eq!(by_reason, [1, 2, 0]);
     }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Counter;
 use super::keyring::Keyring;
 use super::prepare::refusal;
 use super::{Gate, Shared};
@@ -157,8 +156,7 @@ impl<S: Store> Shared<S> {
     fn turned_away(&self, stranger: Stranger) -> Arc<Refusal> {
         let Stranger { reason, tenant, detail } = stranger;
         let refusal = Arc::new(Refusal { tenant, ..*refusal(reason, None, &Request::chat(""), detail) });
-        self.tallies.strangers.add(Counter::Rejected, 1);
-        self.tallies.strangers.refused(reason);
+        self.tallies.strangers.rejected(reason);
         refusal
     }
 }

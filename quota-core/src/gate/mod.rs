@@ -422,7 +422,7 @@ impl<S: Store> Gate<S> {
         if first {
             shared.journal.append(Event::Admitted(record.clone()), now);
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
-            record.claim.terms.deal.tallies.iter().for_each(|tally| tally.add(counter, 1));
+            record.claim.terms.deal.tallies.iter().for_each(|tally| tally.count(&[(counter, 1)]));
             if question.roster(choice).alerts {
                 shared.alert(question.roster(choice), &record, now);
             }
@@ -601,25 +601,19 @@ impl<S: Store> Shared<S> {
     }
 
     fn refuse<L>(&self, tally: &Tally, refusal: Arc<Refusal>, now: Now) -> Decision<L> {
-        tally.add(Counter::Rejected, 1);
-        tally.refused(refusal.reason);
+        tally.rejected(refusal.reason);
         self.note_refusal(&refusal, now);
         Decision::Reject(refusal)
     }
 
     fn refuse_in<L>(&self, [model, lane]: &[Arc<Tally>; 2], refusal: Arc<Refusal>, now: Now) -> Decision<L> {
-        lane.add(Counter::Rejected, 1);
-        lane.refused(refusal.reason);
+        lane.rejected(refusal.reason);
         self.refuse(model, refusal, now)
     }
 
     /// Counts, journals and answers that a request waits.
     fn queue<L>(&self, question: &verdict::Question<'_>, queued: Queued, now: Now) -> Decision<L> {
-        let count = |tally: &Tally| {
-            tally.add(Counter::Queued, 1);
-            tally.refused(queued.refusal.reason);
-        };
-        question.tallies().iter().for_each(|tally| count(tally));
+        question.tallies().iter().for_each(|tally| tally.queued(queued.refusal.reason));
         self.journal.append(Event::Queued(queued.refusal.clone(), queued.lane.clone()), now);
         Decision::Queue(queued)
     }
