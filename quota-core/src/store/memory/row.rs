@@ -116,6 +116,7 @@ impl Rows {
     }
 
     /// Takes a spare buffer. Waits only if as many threads as there are spares are changing rows at this moment.
+    #[inline]
     pub fn claim(&self) -> Spare {
         let backoff = Backoff::new();
         let start = thread_hint();
@@ -140,6 +141,7 @@ impl Rows {
     }
 
     /// Hands a spare back.
+    #[inline]
     pub fn release(&self, spare: Spare) {
         // ORDERING: release pairs with the acquire in `claim`.
         self.spares[spare.slot].store(spare.buffer, Ordering::Release);
@@ -151,6 +153,7 @@ impl Rows {
     }
 
     /// The row's words at one moment, to be replaced by others.
+    #[inline]
     pub fn snapshot(&self, row: u32) -> (Header, Words) {
         let header = &self.headers[row as usize];
         loop {
@@ -186,6 +189,7 @@ impl Rows {
     }
 
     /// Replaces the whole row if nobody has changed it since it was looked at; tells whether it did.
+    #[inline]
     pub fn replace(&self, spare: &mut Spare, row: u32, Header(header): Header, next: &Words) -> bool {
         let buffer = &self.buffers[spare.buffer as usize];
         for (word, value) in buffer.0.iter().zip(next) {
