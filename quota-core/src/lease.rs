@@ -427,6 +427,18 @@ impl Claim {
         self.deadline.fetch_max(until, Ordering::Relaxed);
     }
 
+    /// Reads what its forgetting will look at; nothing follows from it but that it is near.
+    #[cfg(not(quota_loom))]
+    pub(crate) fn fetch(&self) {
+        std::hint::black_box((self.deadline(), self.terms.request_id.is_some(), self.holds.len()));
+    }
+
+    /// The same of its ending.
+    #[cfg(not(quota_loom))]
+    pub(crate) fn fetch_ending(&self) {
+        std::hint::black_box(matches!(self.first.get(), Some(First::On(_))));
+    }
+
     /// Marks the request as leaving; `false` if a cancellation was first, and it must not leave.
     pub(crate) fn mark_sent(&self) -> bool {
         self.depart(SENT)

@@ -113,6 +113,13 @@ impl<T> TryCell<T> {
         self.0.try_read()?.clone()
     }
 
+    /// Calls `look` with what is there, without touching its reference count, unless it is being replaced.
+    pub(crate) fn try_with(&self, look: impl FnOnce(&Arc<T>)) {
+        if let Some(Some(there)) = self.0.try_read().as_deref() {
+            look(there);
+        }
+    }
+
     /// The right to replace what is there; `None` if somebody is looking.
     pub(crate) fn try_room(&self) -> Option<Room<'_, T>> {
         self.0.try_write().map(Room)

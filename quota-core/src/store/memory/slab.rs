@@ -55,6 +55,7 @@ impl Drop for Place<'_> {
 /// A slot that was taken for a new lease.
 struct Free {
     id: LeaseId,
+    turn: u64,
     /// Its mark before.
     mark: u32,
 }
@@ -115,6 +116,8 @@ impl Slab {
                 std::mem::forget(place);
                 let claim = make(free.id);
                 let forgotten = room.replace(claim.clone());
+                #[cfg(not(quota_loom))]
+                self.fetch_ahead(free.turn);
                 return (claim, forgotten);
             }
             // Somebody is looking at what was there: another slot, rather than wait.
@@ -122,6 +125,16 @@ impl Slab {
             self.marks[slot].store(free.mark, Ordering::Release);
             pause(&backoff);
         }
+    }
+
+    /// Asks for the memory of leases that are about to be forgotten. It is cold, and whoever forgets one would wait for its
+    /// lines one after the other: a fifth of the time of a reservation. Here none is waited for, as nothing follows from
+    /// what is read.
+    #[cfg(not(quota_loom))]
+    fn fetch_ahead(&self, turn: u64) {
+        let there = |ahead| &self.slots[self.slot_of(turn.wrapping_add(ahead)) as usize];
+        there(4).try_with(|claim| claim.fetch());
+        there(2).try_with(|claim| claim.fetch_ending());
     }
 
     /// Takes the next slot in turn whose lease had ended by these counts, and not among the last. There is one for whoever
@@ -148,7 +161,7 @@ impl Slab {
             // ORDERING: acquire pairs with the release in `close`: whoever takes the slot comes after all that its last owner
             // did. Relaxed on failure: another slot is tried.
             if state.compare_exchange(mark, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return Free { id: self.id(slot, turn), mark };
+                return Free { id: self.id(slot, turn), turn, mark };
             }
         }
     }
