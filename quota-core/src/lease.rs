@@ -322,10 +322,11 @@ impl Draft {
         Draft(Arc::new(Claim::new(nowhere, terms, never, Holds::new())))
     }
 
-    /// The lease that comes of it.
-    pub fn open(mut self, id: LeaseId, at: Now, holds: Holds) -> Arc<Claim> {
+    /// The lease that comes of it; what it holds is moved out of `holds`.
+    pub fn open(mut self, id: LeaseId, at: Now, holds: &mut Holds) -> Arc<Claim> {
         let claim = self.claim();
-        (claim.id, claim.at, claim.holds) = (id, at, holds);
+        (claim.id, claim.at) = (id, at);
+        std::mem::swap(&mut claim.holds, holds);
         claim.deadline = AtomicU64::new(at.mono.saturating_add(claim.terms.deal.ttl));
         self.0
     }

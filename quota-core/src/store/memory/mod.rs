@@ -135,7 +135,7 @@ impl Memory {
             match self.try_choice(&mut choices[at], &mut place, &mut holds, now) {
                 Ok(()) => {
                     let Some(place) = place else { unreachable!("nothing is taken without a place") };
-                    let (claim, forgotten) = self.insert(place, choices.swap_remove(at).terms, holds, now);
+                    let (claim, forgotten) = self.insert(place, choices.swap_remove(at).terms, &mut holds, now);
                     swept.extend(forgotten);
                     return self.open_lease(claim, at, lacks, now);
                 }
@@ -162,7 +162,13 @@ impl Memory {
     }
 
     /// Puts a lease into the slab; gives the ended one that was forgotten for it, unless all of it is in the journal.
-    fn insert(&self, place: slab::Place<'_>, draft: Draft, holds: Holds, now: Now) -> (Arc<Claim>, Option<Record>) {
+    fn insert(
+        &self,
+        place: slab::Place<'_>,
+        draft: Draft,
+        holds: &mut Holds,
+        now: Now,
+    ) -> (Arc<Claim>, Option<Record>) {
         let (claim, forgotten) = self.slab.insert(place, |id| draft.open(id, now, holds));
         if let Some(forgotten) = &forgotten
             && let Some(request_id) = &forgotten.terms.request_id

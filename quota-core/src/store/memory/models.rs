@@ -306,7 +306,7 @@ fn loom_lease_ends_once() {
 }
 
 fn held(id: LeaseId) -> Arc<Claim> {
-    Draft::new(terms(Vec::new())).open(id, START, Holds::new())
+    Draft::new(terms(Vec::new())).open(id, START, &mut Holds::new())
 }
 
 fn open(slab: &Slab) -> Arc<Claim> {
