@@ -135,7 +135,7 @@ pub struct Lack {
 }
 
 /// Limits that had no room, per choice; none for a choice that was passed over.
-pub type Lacks = SmallVec<[Lack; 4]>;
+pub type Lacks = SmallVec<[Lack; 1]>;
 
 /// The answer to a reservation.
 #[derive(Debug)]

@@ -141,7 +141,7 @@ impl Memory {
                 }
                 Err(Miss::Short(short)) => {
                     let stop = !choices[at].yields_to_next(&short);
-                    lacks.push(*short);
+                    lacks.push(short);
                     if stop {
                         break;
                     }
@@ -233,7 +233,7 @@ impl Memory {
             let mut holds = blank(&lineup);
             match self.try_lineup(&lineup, Asking::More(&more), || true, &mut holds, now) {
                 Ok(()) => {}
-                Err(Miss::Short(lacks)) => return Extended::Short(*lacks),
+                Err(Miss::Short(lacks)) => return Extended::Short(lacks),
                 Err(_) => return Extended::Unavailable,
             }
             let next = record.raised(&holds);

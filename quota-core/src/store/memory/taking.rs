@@ -104,7 +104,7 @@ pub(super) type Looked = SmallVec<[(Header, Words); 4]>;
 
 /// Why a choice was not taken.
 pub(super) enum Miss {
-    Short(Box<Lacks>),
+    Short(Lacks),
     /// A taking failed though its check had passed: what it lacked then.
     Raced(Box<Lack>),
     /// An account belongs to another scope now.
@@ -154,7 +154,7 @@ impl Memory {
             let looked = looked.and_then(|()| if ready() { Ok(()) } else { Err(Miss::Crowded) });
             match looked.and_then(|()| self.take(lineup, asking, &rows, holds, now)) {
                 Err(Miss::Raced(_)) if tried < RETRIES => tried += 1,
-                Err(Miss::Raced(lack)) => return Err(Miss::Short(Box::new(SmallVec::from_iter([*lack])))),
+                Err(Miss::Raced(lack)) => return Err(Miss::Short(Lacks::from_iter([*lack]))),
                 other => return other,
             }
         }
@@ -179,7 +179,7 @@ impl Memory {
         for (row, (_, words)) in lineup.rows().zip(rows) {
             asking.take_row(lineup, row, words, holds, now, |lack| lacks.push(lack))?;
         }
-        if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(Box::new(lacks))) }
+        if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(lacks)) }
     }
 
     /// Takes row by row; on failure everything taken is undone. A row that stands as it was looked at takes what was found

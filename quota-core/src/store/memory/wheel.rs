@@ -99,6 +99,10 @@ impl Wheel {
     /// sweeping. Slots with nothing due are not counted, or leases that ended long ago would use up the looks; there are
     /// at most as many as slots.
     pub(crate) fn sweep(&self, now: u64, at_most: usize, mut look: impl FnMut(u32) -> Look) {
+        // Every shortage asks for a sweep: where there is none to do, nothing that others read is written.
+        if !self.is_due(now) {
+            return;
+        }
         // ORDERING: acquire pairs with the release in `Sweeper::drop`; relaxed on failure, which nothing follows from.
         if self.sweeping.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return;
@@ -121,6 +125,17 @@ impl Wheel {
         self.from.store(swept.min(present), Ordering::Relaxed);
         // ORDERING: sequentially consistent, see `file`.
         self.swept.store(swept.max(present), Ordering::SeqCst);
+    }
+
+    /// Whether a sweep may find something, or has the wheel to turn.
+    fn is_due(&self, now: u64) -> bool {
+        let present = now >> TICK_BITS;
+        // ORDERING: sequentially consistent, as in `sweep`: what a sweep of this tick would find, this finds. `from` is
+        // relaxed: an older one only adds buckets.
+        let (from, swept) = (self.from.load(Ordering::Relaxed), self.swept.load(Ordering::SeqCst));
+        let earliest = |tick: u64| self.buckets[(tick % BUCKETS) as usize].earliest.load(Ordering::SeqCst);
+        // Once two sweeps of this tick have ended, another one looks at this tick's bucket alone.
+        swept < present || from < present || earliest(present) <= now
     }
 
     /// Whether the bucket was looked at to its end.
@@ -324,6 +339,19 @@ mod tests {
         }
         found.sort();
         assert!(found.iter().copied().eq(0..150), "each once");
+    }
+
+    #[test]
+    fn a_sweep_is_due_as_long_as_there_is_something_to_look_at_or_to_turn() {
+        let (wheel, start) = (Wheel::new(64), 1 << 50);
+        assert!(wheel.is_due(start), "it has to turn");
+        (0..2).for_each(|_| wheel.sweep(start, 8, |_| unreachable!("nothing is filed")));
+        assert!(!wheel.is_due(start) && !wheel.is_due(start + 9));
+        wheel.file(5, start + 9, start);
+        assert!(!wheel.is_due(start + 8) && wheel.is_due(start + 9));
+        wheel.sweep(start + 9, 8, |_| Look::Ended);
+        assert!(!wheel.is_due(start + 9));
+        assert!(wheel.is_due(start + (1 << TICK_BITS)), "a tick later");
     }
 
     #[test]
