@@ -72,3 +72,24 @@ fn spares_are_found_however_many_are_in_use() {
     spares.into_iter().for_each(|spare| rows.release(spare));
     assert_eq!(rows.read(0)[1], 256);
 }
+
+/// A slab for one open lease has two slots and takes them by turns; a lease's id tells how often its slot was taken before.
+#[test]
+fn an_id_tells_the_round_and_the_slab_how_many_are_open() {
+    let slab = Slab::new(1);
+    let mut ids = Vec::new();
+    for turn in 0..10 {
+        assert_eq!(slab.open(), 0);
+        let new = |id| Claim::new(id, unlimited().terms, START, Holds::new());
+        let (claim, forgotten) = slab.insert(slab.place().expect("nothing is open"), new);
+        assert_eq!((claim.id.generation, slab.open()), (turn / 2, 1));
+        assert_eq!(forgotten.is_some(), turn >= 2, "the last that ended is remembered");
+        assert!(slab.place().is_none(), "one is open");
+        assert_eq!(slab.open(), 1, "a refused place does not count");
+        let record = claim.now();
+        let Ok(Ending::Next(next)) = record.end(&End::Cancel, START) else { panic!("it is held") };
+        ids.push(slab.step(record, next).expect("nobody else ends it").claim.id);
+    }
+    let remembered = ids.iter().filter(|id| slab.get(**id).is_some()).count();
+    assert_eq!(remembered, 2);
+}
