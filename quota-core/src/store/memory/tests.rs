@@ -73,23 +73,26 @@ fn spares_are_found_however_many_are_in_use() {
     assert_eq!(rows.read(0)[1], 256);
 }
 
-/// A slab for one open lease has two slots and takes them by turns; a lease's id tells how often its slot was taken before.
+/// A slab for two open leases has four slots and takes them by turns; a lease's id tells how often its slot was taken before.
 #[test]
 fn an_id_tells_the_round_and_the_slab_how_many_are_open() {
-    let slab = Slab::new(1);
+    let slab = Slab::new(2);
     let mut ids = Vec::new();
     for turn in 0..10 {
         assert_eq!(slab.open(), 0);
         let new = |id| Claim::new(id, unlimited().terms, START, Holds::new());
         let (claim, forgotten) = slab.insert(slab.place().expect("nothing is open"), new);
-        assert_eq!((claim.id.generation, slab.open()), (turn / 2, 1));
-        assert_eq!(forgotten.is_some(), turn >= 2, "the last that ended is remembered");
-        assert!(slab.place().is_none(), "one is open");
-        assert_eq!(slab.open(), 1, "a refused place does not count");
+        assert_eq!((claim.id.generation, slab.open()), (turn / 4, 1));
+        assert_eq!(forgotten.is_some(), turn >= 4, "those before are remembered");
+        let second = slab.place().expect("one is open");
+        assert!(slab.place().is_none(), "two are open");
+        assert_eq!(slab.open(), 2, "a refused place does not count");
+        drop(second);
+        assert_eq!(slab.open(), 1, "nor one that was given up");
         let record = claim.now();
         let Ok(Ending::Next(next)) = record.end(&End::Cancel, START) else { panic!("it is held") };
         ids.push(slab.step(record, next).expect("nobody else ends it").claim.id);
     }
     let remembered = ids.iter().filter(|id| slab.get(**id).is_some()).count();
-    assert_eq!(remembered, 2);
+    assert_eq!(remembered, 4);
 }
