@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quota_core::lease::Record;
+use quota_core::store::memory::{Bounds, Memory};
 use quota_core::units::Pico;
-use quota_core::{Decision, Gate, Lease, ManualClock, Name, Policy, Principal, Request, Store, Usage};
+use quota_core::{Decision, Gate, Lease, ManualClock, Name, Policy, Principal, Reason, Request, Store, Usage};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -98,4 +99,38 @@ fn the_worst_case_is_what_was_agreed_until_it_is_raised() {
     assert_eq!((bench.used("daily_budget_usd"), bench.record(&lease).worst_cost()), (1, Pico(3000)));
     lease.extend(20).unwrap();
     assert_eq!((bench.used("daily_budget_usd"), bench.record(&lease).worst_cost()), (3, Pico(30_000)));
+}
+
+/// Eight rows, of which the users of one tenant have three.
+#[test]
+fn a_row_that_extensions_held_in_is_given_away_once_it_is_at_rest() {
+    let limits = "users: {max_inflight: 1, tpm: {hard: 60000, burst: 1000, hold: worst_case}}";
+    let text = format!("models: {{m: {{}}}}\ntenants: {{t: {{{limits}, models: {{m: {{}}}}}}}}");
+    let clock = Arc::new(ManualClock::at_instant("2026-11-28T12:00:00Z").unwrap());
+    let store = Memory::new(Bounds { rows: 8, open_leases: 16 });
+    let gate = Gate::builder(Policy::from_yaml(&text).unwrap()).store(store).clock(clock.clone()).build();
+    let ask = |user: u32| {
+        let who = Principal::builder("t").user(format!("u{user}")).build();
+        gate.admit(&who, &Request::chat("m").input_tokens(10).max_output_tokens(10))
+    };
+    for round in 0..3 {
+        let leases: Vec<Lease> = (0..3)
+            .map(|user| match ask(3 * round + user) {
+                Decision::Allow(lease) => lease,
+                other => panic!("round {round}: {other:?}"),
+            })
+            .collect();
+        for lease in &leases {
+            lease.extend(10).unwrap();
+            lease.extend(10).unwrap();
+        }
+        // Those of before have no rows any more, and don't take what they find in their places for theirs.
+        clock.advance(Duration::from_secs(2));
+        assert_eq!(ask(99).reason(), Some(Reason::AccountsExhausted));
+        if round > 0 {
+            assert_eq!(ask(0).reason(), Some(Reason::AccountsExhausted), "round {round}");
+        }
+        leases.iter().for_each(|lease| assert!(lease.settle(Usage::tokens(10, 5)).is_ok()));
+        clock.advance(Duration::from_secs(600));
+    }
 }
