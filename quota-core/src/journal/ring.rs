@@ -95,6 +95,7 @@ impl Shards {
         Shards { shards: Box::new(std::array::from_fn(|_| shard())), run_bits, put: AtomicU64::new(0) }
     }
 
+    #[inline]
     fn put(&self, entry: Entry) {
         // ORDERING: relaxed; where to begin looking for a free shard.
         let first = (self.put.fetch_add(1, Ordering::Relaxed) >> self.run_bits) as usize;
@@ -119,6 +120,7 @@ impl Shards {
 
 impl Shard {
     /// Gives the entry that made room.
+    #[inline]
     fn put(&mut self, entry: Entry) -> Option<Entry> {
         let len = self.entries.len();
         if len < self.capacity {
@@ -145,12 +147,10 @@ impl Journal for Ring {
         // ORDERING: relaxed; only that every entry gets its own number matters.
         let seq = self.next.fetch_add(1, Ordering::Relaxed);
         let entry = Entry { seq, at: now, event };
-        match &self.listener {
-            None => shards.put(entry),
-            Some(listener) => {
-                shards.put(entry.clone());
-                listener(&entry);
-            }
+        let told = self.listener.as_ref().map(|listener| (listener, entry.clone()));
+        shards.put(entry);
+        if let Some((listener, entry)) = told {
+            listener(&entry);
         }
     }
 

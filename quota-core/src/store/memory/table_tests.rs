@@ -174,12 +174,15 @@ fn the_room_of_passing_scopes_comes_back_with_their_rows() {
     }
 }
 
+/// What a scope's accounts are, their words, and whether its row is at rest.
+type Case = (&'static str, Vec<(Column, u64)>, bool);
+
 #[test]
 fn a_row_is_dropped_at_rest_alone() {
     let word = |used: u64| [(held(), used)].to_vec();
     let (past, present) = (spent(5, NOON - DAY), spent(5, NOON));
     let over = NOON - REMEMBERED;
-    let cases: [(&str, Vec<(Column, u64)>, bool); 16] = [
+    let cases: [Case; 16] = [
         ("an empty gauge", word(0), true),
         ("a gauge that holds", word(1), false),
         ("a bucket never used", [(rate(), 0)].to_vec(), true),

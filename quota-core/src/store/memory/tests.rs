@@ -55,17 +55,46 @@ fn a_count_below_zero_is_no_crowd() {
     assert_eq!(store.unresolved_of(&ended.record), 0);
 }
 
-/// One thread may have all spare buffers, and looks for each no longer than it takes to pass those that are in use.
+/// One thread may have all spare buffers, wherever it begins to look for them: several threads begin at different ones.
 #[test]
 fn spares_are_found_however_many_are_in_use() {
     let rows = Rows::new(1);
-    let mut spares: Vec<_> = (0..256).map(|_| rows.claim()).collect();
-    for spare in &mut spares {
-        rows.update(spare, 0, |words| {
-            words[1] += 1;
-            Some(())
-        });
+    let all = || {
+        let mut spares: Vec<_> = (0..256).map(|_| rows.claim()).collect();
+        for spare in &mut spares {
+            rows.update(spare, 0, |words| {
+                words[1] += 1;
+                Some(())
+            });
+        }
+        spares.into_iter().for_each(|spare| rows.release(spare));
+    };
+    for turn in 1..=4 {
+        std::thread::scope(|scope| scope.spawn(all).join().unwrap());
+        assert_eq!(rows.read(0)[1], 256 * turn);
     }
-    spares.into_iter().for_each(|spare| rows.release(spare));
-    assert_eq!(rows.read(0)[1], 256);
+}
+
+/// A slab for two open leases has four slots and takes them by turns; a lease's id tells how often its slot was taken before.
+#[test]
+fn an_id_tells_the_round_and_the_slab_how_many_are_open() {
+    let slab = Slab::new(2);
+    let mut ids = Vec::new();
+    for turn in 0..10 {
+        assert_eq!(slab.open(), 0);
+        let new = |id| Claim::new(id, unlimited().terms, START, Holds::new());
+        let (claim, forgotten) = slab.insert(slab.place().expect("nothing is open"), new);
+        assert_eq!((claim.id.generation, slab.open()), (turn / 4, 1));
+        assert_eq!(forgotten.is_some(), turn >= 4, "those before are remembered");
+        let second = slab.place().expect("one is open");
+        assert!(slab.place().is_none(), "two are open");
+        assert_eq!(slab.open(), 2, "a refused place does not count");
+        drop(second);
+        assert_eq!(slab.open(), 1, "nor one that was given up");
+        let record = claim.now();
+        let Ok(Ending::Next(next)) = record.end(&End::Cancel, START) else { panic!("it is held") };
+        ids.push(slab.step(record, next).expect("nobody else ends it").claim.id);
+    }
+    let remembered = ids.iter().filter(|id| slab.get(**id).is_some()).count();
+    assert_eq!(remembered, 4);
 }

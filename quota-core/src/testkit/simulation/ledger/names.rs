@@ -27,14 +27,14 @@ struct Named {
 /// All limits of all scopes.
 pub(in super::super) struct Names {
     all: Vec<Named>,
-    by_name: HashMap<(Arc<str>, Arc<str>), u32>,
+    by_name: HashMap<(Arc<str>, Arc<str>), u32, ahash::RandomState>,
     /// Lineups that have been looked up, by address; they are kept, so that no other comes to stand there.
     lineups: HashMap<*const Lineup, (Arc<Lineup>, Places), ahash::RandomState>,
 }
 
 impl Names {
     pub(super) fn of(policies: &[Policy], users: &[&str]) -> Names {
-        let mut names = Names { all: Vec::new(), by_name: HashMap::new(), lineups: HashMap::default() };
+        let mut names = Names { all: Vec::new(), by_name: HashMap::default(), lineups: HashMap::default() };
         for policy in policies {
             names.add(policy.plan(), users);
         }
