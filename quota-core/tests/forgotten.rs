@@ -12,7 +12,7 @@ fn an_ending_that_is_in_the_journal_is_not_told_again_when_its_lease_is_forgotte
     let who = Principal::builder("t").build();
     for _ in 0..50 {
         match gate.admit(&who, &Request::chat("m").input_tokens(1).max_output_tokens(1)) {
-            Decision::Allow(lease) => assert!(!lease.settle(Usage::tokens(1, 1)).unwrap().repeat),
+            Decision::Allow(lease) => assert!(!lease.settle(Usage::tokens(1, 1)).unwrap().is_repeat()),
             other => panic!("{other:?}"),
         }
     }

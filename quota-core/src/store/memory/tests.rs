@@ -82,7 +82,7 @@ fn an_id_tells_the_round_and_the_slab_how_many_are_open() {
     let mut ids = Vec::new();
     for turn in 0..10 {
         assert_eq!(slab.open(), 0);
-        let new = |id| Claim::new(id, unlimited().terms, START, Holds::new());
+        let new = |id| unlimited().terms.open(id, START, &mut Holds::new());
         let (claim, forgotten) = slab.insert(slab.place().expect("nothing is open"), new);
         assert_eq!((claim.id.generation, slab.open()), (turn / 4, 1));
         assert_eq!(forgotten.is_some(), turn >= 4, "those before are remembered");
