@@ -472,4 +472,64 @@ mod tests {
             assert_eq!(bad.parse::<LeaseId>(), Err(NotLeaseId), "{bad}");
         }
     }
+
+    fn terms(model: &str, worst_cost: u128) -> Terms {
+        let deal = Deal {
+            principal: Principal::builder("t").build(),
+            model: model.into(),
+            group: model.into(),
+            lane: "".into(),
+            price: None,
+            ttl: 1,
+            unresolved_ttl: 1,
+            lineup: Arc::new(Lineup::new([])),
+            tallies: Default::default(),
+        };
+        Terms {
+            deal: Arc::new(deal),
+            rare: None,
+            request_id: None,
+            input: InputEstimate { expected: 9, reserve: 9, exact: true },
+            input_guess: 9,
+            output_ceiling: 9,
+            output_expected: 9,
+            worst_cost: Pico(worst_cost),
+            expected_cost: Usd::ZERO,
+            max_output_tokens: None,
+            choices: 1,
+            stream: false,
+            text_only: true,
+        }
+    }
+
+    #[test]
+    fn a_request_for_another_model_is_covered_where_it_costs_no_more() {
+        let first = terms("a", 50);
+        for (model, cost, covered) in [
+            ("a", 50, true),
+            // On the same model what has been learned meanwhile may cost more.
+            ("a", 51, true),
+            ("b", 49, true),
+            ("b", 50, true),
+            ("b", 51, false),
+        ] {
+            assert_eq!(first.cover(&terms(model, cost)), covered, "{model} for {cost}");
+        }
+        // One that runs in a lesser form is compared as it came.
+        let lesser = Lesser { step: 0, model: "dear".into(), worst_cost: Pico(90) };
+        let first = Terms { rare: Rare { lesser: Some(lesser), ..Rare::default() }.boxed(), ..first };
+        assert!(first.cover(&terms("dear", 99)) && first.cover(&terms("a", 90)) && !first.cover(&terms("a", 91)));
+    }
+
+    #[test]
+    fn rare_terms_take_memory_where_there_are_any() {
+        assert!(Rare::default().boxed().is_none());
+        let some = [
+            Rare { run_id: Some("r".into()), ..Rare::default() },
+            Rare { tool_calls: 1, ..Rare::default() },
+            Rare { lesser: Some(Lesser { step: 0, model: "m".into(), worst_cost: Pico(0) }), ..Rare::default() },
+            Rare { service_tier: Some("flex".into()), ..Rare::default() },
+        ];
+        assert!(some.into_iter().all(|rare| rare.boxed().is_some()));
+    }
 }

@@ -101,3 +101,20 @@ fn a_price_that_lacks_what_was_used_is_told_too() {
     assert_eq!(settled(Usage::not_run()), false);
     assert_eq!(count(&gate, "acme", Counter::Unpriced), 1);
 }
+
+#[test]
+fn what_never_ran_is_not_unpriced() {
+    let policy = Policy::from_yaml("models: {m: {}}\ntenants: {t: {rpd: 9, models: {m: {}}}}").unwrap();
+    let (gate, who) = (Gate::new(policy), Principal::builder("t").build());
+    let request = Request::chat("m").input_tokens(1).max_output_tokens(1);
+    gate.admit(&who, &request).lease().unwrap().finish(quota_core::usage::Outcome::NotRun).unwrap();
+    gate.admit(&who, &request).lease().unwrap().settle(Usage::tokens(1, 1)).unwrap();
+    let mut unpriced = Vec::new();
+    gate.journal().scan(&mut |entry| {
+        if let quota_core::journal::Event::Ended(record) = &entry.event {
+            unpriced.push(record.is_unpriced());
+        }
+        true
+    });
+    assert_eq!(unpriced, [false, true]);
+}

@@ -217,3 +217,28 @@ impl Slab {
         Ok(after)
     }
 }
+
+#[cfg(all(test, not(quota_loom)))]
+mod tests {
+    use super::*;
+
+    /// Endings are counted in 31 bits, round and round.
+    #[test]
+    fn slots_are_found_when_the_count_of_endings_comes_round() {
+        let slab = Slab::new(2);
+        for mark in &slab.marks {
+            // ORDERING: relaxed; one thread.
+            mark.store(TAKEN - 8, Ordering::Relaxed);
+        }
+        // ORDERING: relaxed; one thread.
+        slab.counts.store(u64::from(TAKEN - 4) * ENDING, Ordering::Relaxed);
+        for turn in 0..12 {
+            let place = slab.place().expect("nothing is open");
+            let free = slab.next_free(place.counts);
+            std::mem::forget(place);
+            assert_eq!(u64::from(free.id.generation), turn / 4, "each slot in its turn");
+            slab.close(free.id);
+        }
+        assert_eq!(slab.open(), 0);
+    }
+}

@@ -3,10 +3,13 @@
 //! Floor 2. Invariant: see [`memory`](super).
 
 use super::*;
+use crate::account::Clause;
 use crate::estimate::InputEstimate;
 use crate::lease::{Deal, Draft};
+use crate::meter::{Gauge, Rule};
+use crate::policy::plan::{Hold, Window};
 use crate::principal::Principal;
-use crate::units::{Pico, Usd};
+use crate::units::{Meter, Pico, Usd};
 
 const START: Now = Now::at(1 << 40);
 
@@ -97,4 +100,84 @@ fn an_id_tells_the_round_and_the_slab_how_many_are_open() {
     }
     let remembered = ids.iter().filter(|id| slab.get(**id).is_some()).count();
     assert_eq!(remembered, 4);
+}
+
+fn taken(store: &Memory, choice: Choice) -> (Record, Swept) {
+    let (Reserved::Taken(record, ..), swept) = store.reserve_now(Reservation { choices: [choice].into() }, START)
+    else {
+        panic!("there is room");
+    };
+    (record, swept)
+}
+
+/// A lease that is forgotten is handed over unless both its admission and its ending are in the journal.
+#[test]
+fn a_forgotten_lease_is_handed_over_unless_it_is_told_whole() {
+    let store = Memory::new(Bounds { rows: 1, open_leases: 2 });
+    let mut untold = Vec::new();
+    for (admission, ending) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (record, _) = taken(&store, unlimited());
+        if admission {
+            assert_eq!(record.claim.noted.first_and_owner(), (true, true));
+        }
+        let ended = store.end_now(Name::Claim(record.claim), |_| End::Cancel, START).unwrap().record;
+        if ending {
+            // Whoever tells an ending tells the admission before it, where nobody has.
+            assert_eq!(ended.first_to_note_ending(), (true, !admission));
+            assert_eq!(ended.first_to_note_ending(), (false, false));
+        } else {
+            untold.push(ended.claim.id);
+        }
+    }
+    let mut swept = Vec::new();
+    for _ in 0..4 {
+        let (record, forgotten) = taken(&store, unlimited());
+        swept.extend(forgotten.into_iter().map(|record| record.claim.id));
+        store.end_now(Name::Claim(record.claim), |_| End::Cancel, START).unwrap();
+    }
+    assert_eq!(swept, untold);
+}
+
+/// A name that leads to a lease which is forgotten is free, also where nobody has taken it out.
+#[test]
+fn the_name_of_a_forgotten_lease_is_free() {
+    let store = Memory::new(Bounds { rows: 1, open_leases: 2 });
+    store.requests.pin().insert("r".into(), LeaseId { slot: 1, generation: 9, tag: 9 });
+    let mut choice = unlimited();
+    choice.terms.request_id = Some("r".into());
+    let (record, _) = taken(&store, choice);
+    assert_eq!(store.requests.pin().get("r"), Some(&record.claim.id));
+}
+
+/// A lineup that was bound to a row which has been dropped at rest reads the row that its scope has now.
+#[test]
+fn a_scope_is_read_where_it_is() {
+    let store = Memory::new(Bounds { rows: 1, open_leases: 2 });
+    let lineup = |scope: &str, now| {
+        let (scope, column): (Arc<str>, _) =
+            (scope.into(), Column { meter: Meter::Total, window: Window::Held, nth: 0 });
+        let account = store.bind(&scope, std::slice::from_ref(&column), false, now).unwrap()[0];
+        let clause = Clause {
+            limit: "l".into(),
+            meter: Meter::Total,
+            column,
+            rule: Rule::Gauge(Gauge::new(10)),
+            hold: Hold::WorstCase,
+            period: Period::default(),
+            shadow: false,
+            soft: None,
+            passing: false,
+        };
+        Arc::new(Lineup::new([(account, scope, clause)]))
+    };
+    let later = |seconds: u64| Now::at(START.mono + seconds * 1_000_000_000);
+    let before = lineup("a", START);
+    lineup("b", later(2));
+    assert_eq!(store.read_now(&before)[..], [0], "nowhere");
+    let now = lineup("a", later(4));
+    let mut choice = unlimited();
+    choice.terms.deal = Arc::new(choice.terms.deal.on(now.clone()));
+    choice.terms.output_ceiling = 7;
+    taken(&store, choice);
+    assert_eq!((store.read_now(&now)[0], store.read_now(&before)[0]), (7, 7));
 }
