@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts speed text fairness simulate fuzz loom check bench-python bench-node ci
+.PHONY: test test-real bench counts memory speed text fairness simulate fuzz loom check bench-python bench-node ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -8,13 +8,16 @@ test:
 test-real:
 	@bash .ci/test-real
 
-# Admit + settle against its targets: instructions and allocations, then times and memory; then what text costs. Some ten
+# Admit + settle against its targets: instructions and allocations, memory, times; then what text costs. Some ten
 # minutes once built.
-bench: counts speed text
+bench: counts memory speed text
 
 # Instructions (by valgrind) and allocations of a pair; they don't vary with what else the machine does.
 counts:
 	@cargo run --release -q -p benches --bin counts
+
+memory:
+	@cargo run --release -q -p benches --bin memory
 
 speed:
 	@cargo run --release -q -p benches --bin speed

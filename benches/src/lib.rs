@@ -8,6 +8,7 @@
 //! cargo bench -p benches --bench journal      appending to the ring
 //! cargo bench -p benches --bench stream       reading usage from a stream
 //! make counts                                 instructions and allocations of admit + settle
+//! make memory                                 bytes of rows, leases and tenants
 //! make speed                                  admit + settle against its targets
 //! make text                                   what a request's text costs on its way, see README.md
 //! cargo run --release -p benches --bin fairness  the scheduler beside the published orders, see README.md
@@ -18,6 +19,7 @@
 
 mod pairs;
 mod peers;
+pub mod table;
 
 use std::path::PathBuf;
 use std::sync::Barrier;

@@ -11,19 +11,10 @@ mod s12;
 mod s2;
 mod s3;
 mod s4;
-mod s5;
-mod table;
 
-use std::alloc::System;
+use benches::table;
 
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-
-/// Counts bytes for the row that asks for memory; the others measure contenders that hardly allocate.
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-const ROWS: [(&str, fn()); 6] =
-    [("s1", s1::run), ("s2", s2::run), ("s3", s3::run), ("s4", s4::run), ("s5", s5::run), ("s12", s12::run)];
+const ROWS: [(&str, fn()); 5] = [("s1", s1::run), ("s2", s2::run), ("s3", s3::run), ("s4", s4::run), ("s12", s12::run)];
 
 fn main() {
     let wanted: Vec<String> = std::env::args().skip(1).collect();

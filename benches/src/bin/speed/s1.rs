@@ -3,7 +3,7 @@
 use benches::{Floor, Gated, SixChecks, SixReservations};
 
 use super::measure::medians;
-use super::table::{Target, line};
+use benches::table::{Target, line};
 
 pub fn run() {
     let (gated, floor, checks, reservations) = (Gated::new(1), Floor::new(1), SixChecks::new(), SixReservations::new());

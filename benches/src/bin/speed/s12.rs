@@ -3,7 +3,7 @@
 use benches::{Gated, LeasesOpen};
 
 use super::measure::medians;
-use super::table::{Target, line};
+use benches::table::{Target, line};
 
 pub fn run() {
     let mut by_limits = Vec::new();

@@ -6,7 +6,7 @@ use benches::Gated;
 use quota_core::store::memory::Rows;
 
 use super::measure::{medians, two_threads};
-use super::table::{Target, line};
+use benches::table::{Target, line};
 
 /// Rows that a pair of reservation and settlement changes, twice.
 const ROWS: u32 = 3;

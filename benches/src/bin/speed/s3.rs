@@ -3,7 +3,7 @@
 use benches::{Dice, Gated, Zipf};
 
 use super::measure::{medians, two_threads};
-use super::table::{Target, line};
+use benches::table::{Target, line};
 
 const TENANTS: usize = 100_000;
 

@@ -3,7 +3,7 @@
 use benches::Gated;
 
 use super::measure::medians;
-use super::table::{Target, line};
+use benches::table::{Target, line};
 
 pub fn run() {
     let (gated, spent) = (Gated::new(1), Gated::exhausted());

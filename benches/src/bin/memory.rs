@@ -1,11 +1,14 @@
-//! S5: memory, as allocated: by rows, by open leases, and by tenants that have asked once.
+//! Measures memory, as allocated, against the targets of row S5: by rows, by open leases, and by tenants that have asked once.
 
+use std::alloc::System;
+
+use benches::table::{self, Target, line};
 use benches::{Gated, LeasesOpen};
 use quota_core::store::memory::Rows;
-use stats_alloc::Region;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
-use super::ALLOCATOR;
-use super::table::{Target, line};
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// What `make` leaves allocated.
 fn kept<T>(make: impl FnOnce() -> T) -> (T, f64) {
@@ -16,7 +19,8 @@ fn kept<T>(make: impl FnOnce() -> T) -> (T, f64) {
     (made, change.bytes_allocated as f64 - change.bytes_deallocated as f64)
 }
 
-pub fn run() {
+fn main() {
+    table::head();
     let rows = 1_000_000;
     let (_rows, bytes) = kept(|| Rows::new(rows));
     line("S5", "a row of seven accounts", bytes / f64::from(rows), "B", Target::AtMost(128.0));
