@@ -421,6 +421,9 @@ impl<S: Store> Gate<S> {
         let (first, owner) = record.claim.noted.first_and_owner();
         if first {
             shared.journal.append(Event::Admitted(record.clone()), now);
+        }
+        // Somebody may have ended the lease before this, and noted its admission on the way; this is the decision all the same.
+        if owner {
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
             record.claim.terms.deal.tallies.iter().for_each(|tally| tally.count(&[(counter, 1)]));
             let (roster, lineup) = (question.roster(choice), &record.claim.terms.deal.lineup);
