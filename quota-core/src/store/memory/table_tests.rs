@@ -179,7 +179,8 @@ fn a_row_is_dropped_at_rest_alone() {
     let word = |used: u64| [(held(), used)].to_vec();
     let (past, present) = (spent(5, NOON - DAY), spent(5, NOON));
     let over = NOON - REMEMBERED;
-    let cases: [(&str, Vec<(Column, u64)>, bool); 16] = [
+    type InUse = Vec<(Column, u64)>;
+    let cases: [(&str, InUse, bool); 16] = [
         ("an empty gauge", word(0), true),
         ("a gauge that holds", word(1), false),
         ("a bucket never used", [(rate(), 0)].to_vec(), true),
