@@ -221,6 +221,11 @@ impl Lineup {
         &self.shape
     }
 
+    /// Whether it is of the same limits in the same scopes, wherever their accounts are.
+    pub(crate) fn is_of_same_limits(&self, other: &Lineup) -> bool {
+        self.shape == other.shape && self.scopes == other.scopes
+    }
+
     /// How many limits it has.
     pub fn len(&self) -> usize {
         self.shape.clauses.len()
@@ -331,6 +336,7 @@ mod tests {
     #[test]
     fn equal_limits_on_other_rows_have_an_equal_shape() {
         assert_eq!(lineup(0).shape, lineup(40).shape);
+        assert!(lineup(0).is_of_same_limits(&lineup(40)));
         let mut other = clause("a");
         other.soft = Some(4);
         let account = Account { row: 0, column: 1, identity: None };

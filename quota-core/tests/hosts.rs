@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use quota_core::estimate::{Estimator, InputEstimate, Tokenizer};
-use quota_core::gate::{Gate, KeySpec};
+use quota_core::gate::{Counter, Gate, KeySpec};
 use quota_core::gpu::{FixedPool, GpuBackend, Load};
 use quota_core::journal::Ring;
+use quota_core::store::Memory;
+use quota_core::store::memory::Bounds;
 use quota_core::time::Now;
-use quota_core::{Policy, Principal, Request};
+use quota_core::usage::Outcome;
+use quota_core::{ManualClock, Name, Policy, Principal, Request};
 
 /// Whoever calls itself while it holds something waits for ever: long enough to be sure of it.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -70,6 +73,35 @@ fn a_journal_of_the_host_calls_the_gate() {
         assert_eq!(told[..2], ["policy_loaded", "key_issued"]);
         assert_eq!(told[told.len() - 3..], ["key_rotated", "key_revoked", "policy_loaded"]);
         assert_eq!(told.len(), 8, "{told:?}");
+    });
+}
+
+/// The store is full of a lease whose time is over. Whoever needs its room ends it, and the journal that is told of that
+/// ends the lease that has just been opened, before its request has been answered.
+#[test]
+fn an_admission_is_counted_whoever_ends_its_lease_meanwhile() {
+    in_time(|| {
+        let gate = Shared::default();
+        let inner = gate.clone();
+        let ring = Ring::default().telling(move |entry| {
+            if let (Some(gate), "settled", None) = (inner.get(), entry.event.name(), entry.event.request_id()) {
+                gate.finalize(Name::Request("2".into()), Outcome::NotRun).unwrap();
+            }
+        });
+        let text = "{settings: {lease_ttl_ms: 1000, unresolved_after_ms: 1000}, tenants: {acme: {models: {m: {}}}}}";
+        let (store, clock) = (Memory::new(Bounds { rows: 1, open_leases: 1 }), Arc::new(ManualClock::at(1 << 60)));
+        let builder = Gate::builder(Policy::from_yaml(text).unwrap()).store(store).journal(ring).clock(clock.clone());
+        let gate = gate.get_or_init(|| builder.build());
+        let who = Principal::builder("acme").build();
+        drop(gate.admit(&who, &Request::chat("m")).lease().unwrap());
+        clock.advance(Duration::from_secs(3));
+        let lease = gate.admit(&who, &Request::chat("m").id("2")).lease().unwrap();
+        assert!(!lease.is_repeat() && !lease.is_open());
+        let names: Vec<_> = gate.explain("2").iter().map(|entry| entry.event.name()).collect();
+        assert_eq!(names, ["admitted", "settled"]);
+        let snapshot = gate.snapshot();
+        let tallies = snapshot.models.values().chain(snapshot.lanes.values());
+        assert!(tallies.map(|tally| tally.get(Counter::Allowed)).eq([2, 2]));
     });
 }
 

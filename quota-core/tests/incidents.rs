@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use quota_core::gate::Target;
+use quota_core::store::Memory;
+use quota_core::testkit::{Failing, Fault};
 use quota_core::{Decision, Gate, ManualClock, Policy, Principal, Reason, Request, Usage, Wait};
 
 fn gate(policy: &str) -> (Gate, Arc<ManualClock>) {
@@ -200,4 +202,25 @@ tenants: {acme: {daily_budget_usd: {hard: 1, soft: 0.5, alert_percent: 80}, mode
     assert_eq!(*told.lock().unwrap(), [day, day].concat());
     let alerts = gate.recent("acme", u64::MAX).iter().filter(|entry| entry.event.name() == "alerted").count();
     assert_eq!(alerts, 4);
+}
+
+/// The first answer is lost; the repeat of the request, which is told of the lease, comes under a policy of fewer limits.
+#[test]
+fn an_admission_that_is_met_under_other_limits_is_told_with_the_next() {
+    let limits = |more: &str| format!("tenants: {{acme: {{rpm: {{hard: 9, soft: 1}}, models: {{m: {{{more}}}}}}}}}");
+    let read = |more| Policy::from_yaml(&limits(more)).unwrap();
+    let store = Failing::new(Memory::default(), [Fault::After]);
+    let gate = Gate::builder(read("rpd: {hard: 9, soft: 1}")).store(store).build();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let sink = told.clone();
+    gate.subscribe(move |alert| sink.lock().unwrap().push((alert.limit.to_string(), alert.used)));
+    let who = Principal::builder("acme").build();
+    let admit = |id: &'static str| gate.admit(&who, &Request::chat("m").id(id));
+    assert_eq!(admit("1").reason(), Some(Reason::StoreUnavailable));
+    gate.reload(&read(""));
+    let lease = admit("1").lease().unwrap();
+    assert!(!lease.is_repeat() && lease.claim().holds.len() == 2, "{lease:?}");
+    assert_eq!(*told.lock().unwrap(), []);
+    admit("2").lease().unwrap().cancel().unwrap();
+    assert_eq!(*told.lock().unwrap(), [("rpm".to_owned(), 2)]);
 }

@@ -421,10 +421,16 @@ impl<S: Store> Gate<S> {
         let (first, owner) = record.claim.noted.first_and_owner();
         if first {
             shared.journal.append(Event::Admitted(record.clone()), now);
+        }
+        // Somebody may have ended the lease before this, and noted its admission on the way; this is the decision all the same.
+        if owner {
             let counter = if degradation.is_some() { Counter::Degraded } else { Counter::Allowed };
             record.claim.terms.deal.tallies.iter().for_each(|tally| tally.count(&[(counter, 1)]));
-            if question.roster(choice).alerts {
-                shared.alert(question.roster(choice), &record, now);
+            let (roster, lineup) = (question.roster(choice), &record.claim.terms.deal.lineup);
+            // Who repeats a request may meet an admission under other limits than it has now. What that has crossed is told
+            // with the next one.
+            if roster.alerts && roster.lineup.is_of_same_limits(lineup) {
+                shared.alert(roster, &record, now);
             }
         }
         let turn = owner.then(|| shared.turn_for(question, choice, seat)).flatten();

@@ -37,7 +37,7 @@ use crate::account::{Account, Bound, Column, Lineup};
 use crate::lease::{Cause, Claim, Draft, End, EndError, Ending, Holds, LeaseId, Record, State, Terms};
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::{Now, Period};
-use crate::units::Amounts;
+use crate::units::{Amounts, Pico};
 use crate::usage::Usage;
 
 /// How many times a taking that fails after its check had passed is tried again.
@@ -137,7 +137,7 @@ impl Memory {
                     let Some(place) = place else { unreachable!("nothing is taken without a place") };
                     let (claim, forgotten) = self.insert(place, choices.swap_remove(at).terms, &mut holds, now);
                     swept.extend(forgotten);
-                    return self.open_lease(claim, at, lacks, now);
+                    return self.open_lease(claim, at, lacks, swept, now);
                 }
                 Err(Miss::Short(short)) => {
                     let stop = !choices[at].yields_to_next(&short);
@@ -179,7 +179,7 @@ impl Memory {
         (claim, forgotten.filter(|claim| !claim.noted.is_whole()).map(Claim::now))
     }
 
-    fn open_lease(&self, claim: Arc<Claim>, choice: usize, lacks: Vec<Lacks>, now: Now) -> Reserved {
+    fn open_lease(&self, claim: Arc<Claim>, choice: usize, lacks: Vec<Lacks>, swept: &mut Swept, now: Now) -> Reserved {
         if let Some(first) = self.name(&claim) {
             // Another thread has admitted the same request first: this lease never was.
             let record = claim.clone().now();
@@ -189,6 +189,10 @@ impl Memory {
                 // And is not for the journal.
                 let _ = record.first_to_note_ending();
                 self.undo(&claim.terms.deal.lineup, &claim.holds, now);
+            } else {
+                // This thread stood still until its time was over, and it was swept: it is resolved as one that did not run.
+                let not_run = |_: &Record| End::Settle { usage: Usage::not_run(), cost: Pico(0) };
+                swept.extend(self.end_now(Name::Claim(claim.clone()), not_run, now).map(|ended| ended.record));
             }
             return again(first, &claim.terms);
         }

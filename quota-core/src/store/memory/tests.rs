@@ -58,6 +58,28 @@ fn a_count_below_zero_is_no_crowd() {
     assert_eq!(store.unresolved_of(&ended.record), 0);
 }
 
+/// A thread that stands still between opening a lease and naming it can be overtaken by the same request and by the sweeper:
+/// its lease is charged nothing in the end.
+#[test]
+fn a_lease_that_never_was_is_charged_nothing_though_it_was_swept() {
+    let store = Memory::new(Bounds { rows: 1, open_leases: 8 });
+    let mut choice = unlimited();
+    choice.terms.request_id = Some("r".into());
+    choice.terms.worst_cost = Pico(70_000);
+    let (claim, _) = store.insert(store.slab.place().unwrap(), choice.terms.clone(), &mut Holds::new(), START);
+    let (Reserved::Taken(first, ..), _) = store.reserve_now(Reservation { choices: [choice].into() }, START) else {
+        panic!("there is room");
+    };
+    let late = Now::at(START.mono + (1 << 41));
+    store.end_now(Name::Claim(claim.clone()), |_| End::Abandon(Cause::Expired, None), late).unwrap();
+    let mut swept = Swept::new();
+    let answer = store.open_lease(claim.clone(), 0, Vec::new(), &mut swept, late);
+    assert!(matches!(answer, Reserved::Open(record) if record.claim.id == first.claim.id));
+    let [record] = &swept[..] else { panic!("{swept:?}") };
+    assert_eq!((record.claim.id, record.state_name(), record.cost()), (claim.id, "settled", Pico(0)));
+    assert_eq!((record.charged(), store.unresolved_of(record), store.slab.open()), (Amounts::default(), 0, 1));
+}
+
 /// One thread may have all spare buffers, wherever it begins to look for them: several threads begin at different ones.
 #[test]
 fn spares_are_found_however_many_are_in_use() {
