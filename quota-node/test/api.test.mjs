@@ -65,6 +65,30 @@ test('a receipt is the same on every repeat, and looked up when it is asked for'
   assert.equal(repeated.refusal.receipt.costUsd, late.costUsd)
 })
 
+test('what was told stays as it was', () => {
+  const document = {
+    models: { m: { price: { input: '0.5', output: 2 } }, small: {} },
+    tenants: { acme: { models: { m: {}, small: { max_inflight: 1 } } } },
+  }
+  const gate = new Gate(Policy.fromObject(document), { clock: new ManualClock() })
+  const lease = gate.admit(ACME, request({ id: 'r1' })).granted()
+  const unresolved = lease.unresolved('no_usage')
+  const held = gate.admit(ACME, request({ model: 'small' })).granted()
+  const [read, unread] = [0, 1].map(() => gate.admit(ACME, request({ model: 'small' })).refusal)
+  const [late, again] = [lease.settle(REPORT), lease.settle(REPORT)]
+  const over = gate.admit(ACME, request({ id: 'r1' })).refusal
+  const told = () => [unresolved, late, again, over.receipt].map((receipt) => JSON.stringify(receipt))
+  const [before, first] = [told(), JSON.stringify([read, read.message, read.shortages])]
+  held.cancel()
+  document.tenants.acme.models.small.max_inflight = 9
+  document.models.m = { price: { input: 7, output: 7 } }
+  gate.reload(Policy.fromObject(document))
+  assert.deepEqual(told(), before)
+  assert.equal(JSON.stringify([unread, unread.message, unread.shortages]), first)
+  assert.deepEqual(unread.shortages, unread.shortages)
+  assert.equal(unread.shortages[0].hard, 1)
+})
+
 test('a lease is ended by its id, late and from elsewhere', () => {
   const { gate } = stage()
   const [first, second] = ['r1', 'r2'].map((id) => gate.admit(ACME, request({ id })).granted())

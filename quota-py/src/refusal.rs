@@ -17,7 +17,8 @@ use crate::lease::Receipt;
 use crate::{convert, errors};
 
 /// One limit that had no room.
-#[pyclass(frozen, module = "quota")]
+#[pyclass(frozen, module = "quota", eq)]
+#[derive(PartialEq)]
 pub struct Shortage(core::refusal::Shortage);
 
 #[pymethods]
@@ -76,7 +77,8 @@ impl Shortage {
 }
 
 /// What would fit at the moment of a refusal.
-#[pyclass(frozen, module = "quota")]
+#[pyclass(frozen, module = "quota", eq)]
+#[derive(PartialEq)]
 pub struct Fits(core::refusal::Fits);
 
 #[pymethods]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import pickle
 from collections.abc import Callable
@@ -161,6 +162,43 @@ def test_a_refusal_is_answered_by_another_process(gate: quota.Gate, clock: Manua
         with pytest.raises(quota.InputError, match=says) as caught:
             quota.Refusal.from_dict(data)
         assert caught.value.code == "data_invalid"
+
+
+def test_what_was_told_stays_as_it_was(gate: quota.Gate) -> None:
+    lease = gate.admit(ACME, request(id="r")).granted()
+    unresolved = lease.unresolved("no_usage", seen=quota.Usage.tokens(3, 4))
+    open_slot = gate.admit(ACME, request(model="small")).granted()
+    read, unread = (gate.admit(ACME, request(model="small")).refusal for _ in range(2))
+    late, again = lease.settle(quota.Usage.tokens(3, 4)), lease.settle(quota.Usage.tokens(3, 4))
+    over = gate.admit(ACME, request(id="r")).refusal
+    assert read is not None and unread is not None and over is not None and over.receipt is not None
+
+    def told(receipt: quota.Receipt) -> list[Any]:
+        figures = [receipt.held, receipt.charged, receipt.returned, receipt.overrun]
+        ended = [receipt.outcome, receipt.late, receipt.repeat, receipt.cost_usd, receipt.usage]
+        return [receipt.lease_id, receipt.request_id, *ended, *(each.as_dict() for each in figures)]
+
+    receipts = [unresolved, late, again, over.receipt]
+    before = [told(receipt) for receipt in receipts]
+    first = (read.to_dict(), read.message, [short.used for short in read.shortages])
+    assert [line[2:6] for line in before[:2]] == [
+        ["unresolved", False, False, Decimal("0.00015")],
+        ["settled", True, False, Decimal("0.0000095")],
+    ]
+    assert before[2] == [*before[1][:4], True, *before[1][5:]]
+    assert (late == again, unresolved == late, over.receipt == over.receipt) == (False, False, True)
+    open_slot.cancel()
+    policy = copy.deepcopy(POLICY)
+    policy["tenants"]["acme"]["models"]["small"]["max_inflight"] = 9
+    policy["models"]["m"]["price"] = {"input": 7, "output": 7}
+    gate.reload(quota.Policy.from_dict(policy))
+    # The fixture has it, too, but it is no longer asked.
+    del gate, lease, open_slot
+    gc.collect()
+    assert [told(receipt) for receipt in receipts] == before
+    assert (unread.to_dict(), unread.message, [short.used for short in unread.shortages]) == first
+    assert unread == read == pickle.loads(pickle.dumps(unread)) and unread.fits == read.fits
+    assert read.shortages == unread.shortages == unread.shortages
 
 
 def test_errors_reach_another_process_and_objects_do_not(gate: quota.Gate) -> None:

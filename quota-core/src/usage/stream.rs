@@ -341,3 +341,126 @@ fn says_failed(event: &Value) -> bool {
     };
     error || matches!(event.get("type").and_then(Value::as_str), Some("error" | "response.failed"))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What an event begins as, and what is put into it.
+    const EVENTS: [&str; 9] = [
+        r#"{"id":"c","created":17,"choices":[{"index":0,"delta":{"content":"So"},"finish_reason":null}],"usage":null}"#,
+        r#"{"id":"c","usage":null,"choices":[{"index":1,"delta":{"reasoning":"a","text":"a"}}],"obfuscation":"xY"}"#,
+        r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":9,"total_tokens":16}}"#,
+        r#"{"choices":[{"index":0}],"usage":{"prompt_tokens":7,"completion_tokens":9,"total_tokens":16}}"#,
+        r#"{"type":"response.output_text.delta","sequence_number":4,"delta":"it","logprobs":[]}"#,
+        r#"{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"goes"}}"#,
+        r#"{"type":"message_delta","usage":{"input_tokens":7,"output_tokens":9}}"#,
+        r#"{"candidates":[{"content":{"parts":[{"text":"on"}]}}],"usageMetadata":{"promptTokenCount":7,"candidatesTokenCount":2}}"#,
+        "[DONE]",
+    ];
+    const PARTS: [&str; 34] = [
+        "\"",
+        "\\",
+        "\\\"",
+        "\\u0041",
+        ",",
+        ":",
+        "{",
+        "}",
+        "[",
+        "]",
+        " ",
+        "\n",
+        "null",
+        "0",
+        "9",
+        "17",
+        "-",
+        "1.5",
+        "e3",
+        "é",
+        "x",
+        "\"usage\":null,",
+        ",\"usage\":null",
+        "\"usage\":3,",
+        "\"usage\":",
+        "\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":1},",
+        "\"content\":\"y\",",
+        "\"content\":",
+        "\"text\":\"zz\",",
+        "\"error\":null,",
+        "\"error\":{},",
+        "\"type\":\"audio.delta\",",
+        "\"us\\u0061ge\":null,",
+        "\"n\":1,",
+    ];
+
+    /// An event, how it is changed (where, how much is taken out, what is put in), and how it is framed.
+    type Made = (Option<usize>, Vec<(usize, usize, usize)>, u8);
+
+    fn made() -> impl Strategy<Value = Made> {
+        let place = 0..400usize;
+        let change = (place, prop_oneof![3 => Just(0usize), 1 => 1..30usize], 0..PARTS.len());
+        let begun = prop_oneof![2 => Just(None), 1 => (0..EVENTS.len()).prop_map(Some)];
+        (begun, proptest::collection::vec(change, 0..4), 0..12u8)
+    }
+
+    fn event(before: &str, (begun, changes, _): &Made) -> String {
+        let mut event = begun.map_or(before, |number| EVENTS[number]).to_owned();
+        for (at, length, part) in changes {
+            let places: Vec<usize> = event.char_indices().map(|(at, _)| at).chain([event.len()]).collect();
+            let from = at % places.len();
+            let to = (from + length).min(places.len() - 1);
+            event.replace_range(places[from]..places[to], PARTS[*part]);
+        }
+        event
+    }
+
+    fn framed(event: &str, how: u8) -> String {
+        match how {
+            0 => format!("data:{event}\r\n\r\n"),
+            1 => format!("data: {event}\r\r"),
+            2 => format!(": note\nid: 1\ndata: {event}\n\n"),
+            3 => format!("event: delta\ndata: {event}\n: \"usage\":null\n\n"),
+            4 => format!("data: {}\n\n", event.replace(',', ",\ndata: ")),
+            _ => format!("data: {event}\n\n"),
+        }
+    }
+
+    proptest! {
+        /// A reader that forgets what events have in common after each passes the same and counts the same.
+        #[test]
+        fn what_events_share_changes_nothing(
+            dialect in proptest::sample::select(&Dialect::ALL[..]), strip: bool,
+            all in proptest::collection::vec(made(), 1..16), slice in 1..60usize
+        ) {
+            let reader = || StreamReader::new(dialect).strip_usage(strip);
+            let (mut learning, mut forgetting, mut cut) = (reader(), reader(), reader());
+            let (mut passed, mut alone, mut of_cut) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut before, mut stream) = (String::new(), String::new());
+            for made in &all {
+                before = event(&before, made);
+                let bytes = framed(&before, made.2);
+                stream += &bytes;
+                forgetting.fold.shape = Shape::default();
+                learning.feed(bytes.as_bytes(), |segment| passed.extend_from_slice(segment));
+                forgetting.feed(bytes.as_bytes(), |segment| alone.extend_from_slice(segment));
+                prop_assert_eq!(String::from_utf8_lossy(&passed), String::from_utf8_lossy(&alone));
+                prop_assert_eq!(learning.fold.visible, forgetting.fold.visible, "{}", bytes);
+                prop_assert_eq!(learning.fold.counted, forgetting.fold.counted, "{}", bytes);
+            }
+            for bytes in stream.as_bytes().chunks(slice) {
+                cut.feed(bytes, |segment| of_cut.extend_from_slice(segment));
+            }
+            let ends = [learning.finish(|bytes| passed.extend_from_slice(bytes)),
+                forgetting.finish(|bytes| alone.extend_from_slice(bytes)),
+                cut.finish(|bytes| of_cut.extend_from_slice(bytes))];
+            prop_assert_eq!(&ends[0], &ends[1]);
+            prop_assert_eq!(&ends[0], &ends[2]);
+            prop_assert_eq!(&passed, &alone);
+            prop_assert_eq!(&passed, &of_cut);
+        }
+    }
+}

@@ -116,7 +116,8 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def serving(app: Any, **options: Any) -> Iterator[str]:
-    config = uvicorn.Config(app, log_level="critical", **options)
+    # No connection is closed while a client of a busy machine takes it up again.
+    config = uvicorn.Config(app, log_level="critical", timeout_keep_alive=600, **options)
     server = _Server(config)
     listener = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -69,6 +69,8 @@ class Proxy:
             "BOOKS_PORT": str(self.books_port),
         }
         command = [str(Path(sys.executable).parent / "litellm"), "--config", "config.yaml", "--host", "127.0.0.1"]
+        # A connection that the proxy closes while a client of a busy machine takes it up again is an error that is not its own.
+        command += ["--keepalive_timeout", "600"]
         self.log = (directory / "log").open("w+")
         self.process = subprocess.Popen(
             [*command, "--port", str(port)], cwd=directory, env=environment, stdout=self.log, stderr=self.log

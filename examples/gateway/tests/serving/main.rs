@@ -5,3 +5,4 @@ mod calls;
 mod endpoints;
 mod harness;
 mod queues;
+mod streams;
