@@ -317,6 +317,7 @@ pub struct Draft(Arc<Claim>);
 
 impl Draft {
     /// A draft of these terms.
+    #[inline(always)]
     pub fn new(terms: Terms) -> Draft {
         let (nowhere, never) = (LeaseId { slot: 0, generation: 0, tag: 0 }, Now::at(0));
         Draft(Arc::new(Claim::new(nowhere, terms, never, Holds::new())))
@@ -406,6 +407,7 @@ const SENT: u32 = 1;
 const KEPT_BACK: u32 = 2;
 
 impl Claim {
+    #[inline(always)]
     pub(crate) fn new(id: LeaseId, terms: Terms, at: Now, holds: Holds) -> Claim {
         let deadline = AtomicU64::new(at.mono.saturating_add(terms.deal.ttl));
         let (departure, noted, first) = (AtomicU32::new(OPEN), Noted::default(), OnceBox::empty());
