@@ -1,4 +1,4 @@
-.PHONY: test test-real bench counts memory speed text fairness simulate fuzz loom check bench-python bench-node ci
+.PHONY: test test-real bench counts memory speed text fairness simulate fuzz loom check semver bench-python bench-node ci
 
 # Every test of the workspace; the last line is their sum.
 test:
@@ -56,6 +56,10 @@ loom:
 # Licences, dependencies and the oldest compiler that they allow; every set of features of the core.
 check:
 	@bash .ci/check
+
+# What broke in the core's interface since the baseline.
+semver:
+	@bash .ci/semver
 
 # What must hold before a change lands.
 ci:
