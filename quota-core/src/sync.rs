@@ -455,6 +455,17 @@ pub(crate) fn spin() {
     loom::thread::yield_now();
 }
 
+/// Leaves other threads so many turns.
+pub(crate) fn spin_for(turns: u32) {
+    #[cfg(not(quota_loom))]
+    (0..turns).for_each(|_| std::hint::spin_loop());
+    #[cfg(quota_loom)]
+    {
+        let _ = turns;
+        loom::thread::yield_now();
+    }
+}
+
 /// Backs off after a failed swap, longer with each failure, and yields the processor after about a microsecond.
 pub(crate) fn pause(backoff: &crossbeam::utils::Backoff) {
     #[cfg(not(quota_loom))]

@@ -65,6 +65,11 @@ const SPARES: u32 = 256;
 #[cfg(quota_loom)]
 const SPARES: u32 = 3;
 
+/// Turns that a thread waits after its swap has failed, at first and at most. The other one is done with the row in some
+/// hundred; trying again at once takes the line away from it, and yielding the processor takes longer than its change.
+const FIRST_PAUSE: u32 = 8;
+const LONGEST_PAUSE: u32 = 256;
+
 /// One cache line of words.
 #[repr(align(64))]
 struct Buffer([AtomicU64; WIDTH + 1]);
@@ -177,14 +182,15 @@ impl Rows {
     ///
     /// The function may run several times, each time on a state that the row really had; its last result counts.
     pub fn update<R>(&self, spare: &mut Spare, row: u32, mut change: impl FnMut(&mut Words) -> Option<R>) -> Option<R> {
-        let backoff = Backoff::new();
+        let mut turns = FIRST_PAUSE;
         loop {
             let (header, mut words) = self.snapshot(row);
             let result = change(&mut words)?;
             if self.replace(spare, row, header, &words) {
                 return Some(result);
             }
-            crate::sync::pause(&backoff);
+            crate::sync::spin_for(turns);
+            turns = (turns * 2).min(LONGEST_PAUSE);
         }
     }
 
