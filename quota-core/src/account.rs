@@ -135,6 +135,8 @@ pub(crate) struct Spot {
     pub(crate) period: Period,
     pub(crate) meter: Meter,
     pub(crate) hold: Hold,
+    /// Which of the amounts that a request asks it is asked for; the worst case where that depends on what is in use.
+    pub(crate) asked: AskedPlace,
     pub(crate) column: u8,
     pub(crate) shadow: bool,
     /// Whether it refuses, and is asked for the same amount whatever is in use.
@@ -146,12 +148,37 @@ impl Spot {
     fn of(column: u8, clause: &Clause) -> Spot {
         let &Clause { meter, rule, hold, period, shadow, soft, .. } = clause;
         let is_plain = !shadow && hold != Hold::Adaptive;
-        Spot { rule, period, meter, hold, column, shadow, is_plain, soft }
+        let asked = Asks::place(meter, hold);
+        Spot { rule, period, meter, hold, asked, column, shadow, is_plain, soft }
     }
 
     #[inline(always)]
     pub(crate) fn at(&self, now: Now) -> At {
         At { now, period: self.period }
+    }
+}
+
+/// What a request asks of the limits, by what they count and how they hold it: reckoned once, looked up for each limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asks(pub(crate) [u64; 16]);
+
+/// Where in [`Asks`] an amount stands.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct AskedPlace(u8);
+
+impl Asks {
+    /// Where what limits ask that hold the learned output stands; what else they ask is at its meter's number.
+    pub(crate) const LIKELY: [Meter; 3] = [Meter::Output, Meter::Total, Meter::Money];
+    pub(crate) const FIRST_LIKELY: usize = Meter::ALL.len();
+
+    fn place(meter: Meter, hold: Hold) -> AskedPlace {
+        let likely = Asks::LIKELY.iter().position(|likely| *likely == meter && hold == Hold::P95);
+        AskedPlace(likely.map_or(meter as usize, |likely| Asks::FIRST_LIKELY + likely) as u8)
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, AskedPlace(place): AskedPlace) -> u64 {
+        self.0[place as usize % 16]
     }
 }
 

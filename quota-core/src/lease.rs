@@ -2,6 +2,7 @@
 //!
 //! Floor 2. Invariant: a lease leaves the held state once, and every repeat of an ending finds what the first one did.
 
+mod brief;
 pub(crate) mod figures;
 mod receipt;
 mod record;
@@ -11,12 +12,12 @@ use std::ops::{Deref, DerefMut};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
+use self::brief::Words;
 pub use self::receipt::Receipt;
+use self::record::First;
 pub use self::record::{Cause, End, EndError, Record, Settled, State, Unresolved};
-pub(crate) use self::record::{Ending, First};
-use crate::account::Lineup;
+pub(crate) use self::record::{Ending, Stand};
+use crate::account::{Asks, Lineup};
 use crate::estimate::InputEstimate;
 use crate::policy::price::Price;
 use crate::principal::Principal;
@@ -78,8 +79,81 @@ pub struct Hold {
     pub word: u64,
 }
 
-/// The holds of one taking; eight limits need no allocation of their own.
-pub type Holds = SmallVec<[Hold; 8]>;
+/// What was taken of the limits of a lineup: of each the account's word afterwards, at the limit's place.
+///
+/// Amount and mark of a hold follow from its word and the terms, see [`Terms::hold`]; the few that don't stand by themselves.
+/// Eight limits need no allocation.
+#[derive(Debug, Clone, Default)]
+#[repr(C)]
+pub struct Holds {
+    // What has to be let go of stands first, as in `Terms`.
+    beyond: Option<Box<Beyond>>,
+    words: [u64; 8],
+}
+
+/// What few takings have.
+#[derive(Debug, Clone, Default)]
+struct Beyond {
+    /// All words, where there are more than eight.
+    words: Vec<u64>,
+    /// Holds that don't follow, in the order of their limits: where the amount depended on what was in use, a bucket in shadow
+    /// was empty, or a lease was extended.
+    apart: Vec<Hold>,
+}
+
+impl Holds {
+    /// Room for so many limits.
+    #[inline(always)]
+    pub(crate) fn blank(limits: usize) -> Holds {
+        let beyond = (limits > 8).then(|| Box::new(Beyond { words: vec![0; limits], apart: Vec::new() }));
+        Holds { beyond, words: [0; 8] }
+    }
+
+    /// The words, at least one for each limit.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[u64] {
+        match &self.beyond {
+            Some(beyond) if !beyond.words.is_empty() => &beyond.words,
+            _ => &self.words,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
+        match &mut self.beyond {
+            Some(beyond) if !beyond.words.is_empty() => &mut beyond.words,
+            _ => &mut self.words,
+        }
+    }
+
+    /// Whether all holds follow from their words.
+    #[inline(always)]
+    pub(crate) fn all_follow(&self) -> bool {
+        self.beyond.as_ref().is_none_or(|beyond| beyond.apart.is_empty())
+    }
+
+    /// Puts a hold at its limit's place, and keeps it if it does not follow. A limit may be taken from several times before a
+    /// taking stands.
+    #[cold]
+    pub(crate) fn put(&mut self, hold: Hold, follows: bool) {
+        self.words_mut()[hold.limit as usize] = hold.word;
+        if follows && self.all_follow() {
+            return;
+        }
+        let kept = &mut self.beyond.get_or_insert_default().apart;
+        match (kept.binary_search_by_key(&hold.limit, |hold| hold.limit), follows) {
+            (Ok(at), false) => kept[at] = hold,
+            (Ok(at), true) => drop(kept.remove(at)),
+            (Err(at), false) => kept.insert(at, hold),
+            (Err(_), true) => {}
+        }
+    }
+
+    fn apart(&self, limit: u16) -> Option<Hold> {
+        let kept = &self.beyond.as_ref()?.apart;
+        kept.binary_search_by_key(&limit, |hold| hold.limit).ok().map(|at| kept[at])
+    }
+}
 
 /// What is agreed with a principal about a model in a lane: the same for all of its requests, and shared by them.
 #[derive(Debug)]
@@ -229,6 +303,31 @@ impl Terms {
         }
     }
 
+    /// What is held of a limit (by its place in the lineup), of what was taken under these terms.
+    ///
+    /// # Panics
+    /// Where the lineup has no such limit.
+    pub fn hold(&self, holds: &Holds, limit: u16) -> Hold {
+        if let Some(apart) = holds.apart(limit) {
+            return apart;
+        }
+        let (spot, word) = (&self.deal.lineup.spots()[limit as usize], holds.words()[limit as usize]);
+        Hold { limit, amount: self.asks().get(spot.asked), mark: spot.rule.mark(word), word }
+    }
+
+    /// What is asked of limits whose amount does not depend on what is in use.
+    #[inline(always)]
+    pub(crate) fn asks(&self) -> Asks {
+        let mut asks = [0; 16];
+        for meter in Meter::ALL {
+            asks[meter as usize] = self.worst(meter);
+        }
+        for (at, meter) in Asks::LIKELY.into_iter().enumerate() {
+            asks[Asks::FIRST_LIKELY + at] = self.likely(meter);
+        }
+        Asks(asks)
+    }
+
     fn lesser(&self) -> Option<&Lesser> {
         self.rare.as_ref()?.lesser.as_ref()
     }
@@ -290,8 +389,9 @@ impl Terms {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Claim {
-    /// The first step out of the state in which it was opened; empty until then. Set once, by whoever steps first.
-    first: OnceBox<First>,
+    /// How far it has come: `OPEN`, then perhaps `WRITING`, then one of the others for good. Raised by whoever ends or extends
+    /// it first.
+    stage: AtomicU32,
     /// Engine time at which it expires. Raised by heartbeats, read by the sweeper.
     deadline: AtomicU64,
     /// Whether the request has left (`SENT`), will not leave (`KEPT_BACK`), or neither yet. Set once, by whoever sends or
@@ -300,15 +400,30 @@ pub struct Claim {
     /// Whether the admission is in the journal, whether the lease has an owner, and whether its ending is in the journal where
     /// that was its first step.
     pub(crate) noted: Noted,
+    /// The first step out of the state in which it was opened, where `stage` says `STEPPED`. Set once.
+    first: OnceBox<First>,
     /// What was agreed.
     pub terms: Terms,
+    /// What was taken; its amounts by [`Claim::holds`].
+    pub(crate) taken: Holds,
     /// The lease's id.
     pub id: LeaseId,
     /// When it was admitted.
     pub at: Now,
-    /// What was taken.
-    pub holds: Holds,
+    /// How it ended, where `stage` says `SETTLED` or `CANCELLED`.
+    brief: Words,
 }
+
+/// A lease stands as it was opened.
+const OPEN: u32 = 0;
+/// It does, and a thread has the right to end it in the lease's own words.
+const WRITING: u32 = 1;
+/// It was settled, in its own words.
+const SETTLED: u32 = 2;
+/// It was cancelled, in its own words.
+const CANCELLED: u32 = 3;
+/// It went on by a step in a box of its own.
+const STEPPED: u32 = 4;
 
 /// The terms of a request on its way to a lease, in the memory that the lease will have: what is agreed is written down
 /// once and moved nowhere.
@@ -320,14 +435,13 @@ impl Draft {
     #[inline(always)]
     pub fn new(terms: Terms) -> Draft {
         let (nowhere, never) = (LeaseId { slot: 0, generation: 0, tag: 0 }, Now::at(0));
-        Draft(Arc::new(Claim::new(nowhere, terms, never, Holds::new())))
+        Draft(Arc::new(Claim::new(nowhere, terms, never, Holds::default())))
     }
 
-    /// The lease that comes of it; what it holds is moved out of `holds`.
-    pub fn open(mut self, id: LeaseId, at: Now, holds: &mut Holds) -> Arc<Claim> {
+    /// The lease that comes of it.
+    pub fn open(mut self, id: LeaseId, at: Now, taken: Holds) -> Arc<Claim> {
         let claim = self.claim();
-        (claim.id, claim.at) = (id, at);
-        std::mem::swap(&mut claim.holds, holds);
+        (claim.id, claim.at, claim.taken) = (id, at, taken);
         claim.deadline = AtomicU64::new(at.mono.saturating_add(claim.terms.deal.ttl));
         self.0
     }
@@ -400,7 +514,7 @@ impl Noted {
 }
 
 /// Neither sent nor cancelled.
-const OPEN: u32 = 0;
+const UNDECIDED: u32 = 0;
 /// Bytes were about to leave.
 const SENT: u32 = 1;
 /// A cancellation came first.
@@ -408,10 +522,16 @@ const KEPT_BACK: u32 = 2;
 
 impl Claim {
     #[inline(always)]
-    pub(crate) fn new(id: LeaseId, terms: Terms, at: Now, holds: Holds) -> Claim {
+    pub(crate) fn new(id: LeaseId, terms: Terms, at: Now, taken: Holds) -> Claim {
         let deadline = AtomicU64::new(at.mono.saturating_add(terms.deal.ttl));
-        let (departure, noted, first) = (AtomicU32::new(OPEN), Noted::default(), OnceBox::empty());
-        Claim { id, terms, at, holds, deadline, departure, noted, first }
+        let (departure, noted, first) = (AtomicU32::new(UNDECIDED), Noted::default(), OnceBox::empty());
+        let (stage, brief) = (AtomicU32::new(OPEN), Words::default());
+        Claim { id, terms, at, taken, deadline, departure, noted, first, stage, brief }
+    }
+
+    /// What was taken when it was admitted, limit by limit in the order of its lineup.
+    pub fn holds(&self) -> impl ExactSizeIterator<Item = Hold> + Clone + '_ {
+        (0..self.terms.deal.lineup.len()).map(|at| self.terms.hold(&self.taken, at as u16))
     }
 
     /// The amount in use on the account of one of its holds after it was taken.
@@ -433,13 +553,7 @@ impl Claim {
     /// Reads what its forgetting will look at; nothing follows from it but that it is near.
     #[cfg(not(quota_loom))]
     pub(crate) fn fetch(&self) {
-        std::hint::black_box((self.deadline(), self.terms.request_id.is_some(), self.holds.len()));
-    }
-
-    /// The same of its ending.
-    #[cfg(not(quota_loom))]
-    pub(crate) fn fetch_ending(&self) {
-        std::hint::black_box(matches!(self.first.get(), Some(First::On(_))));
+        std::hint::black_box((self.deadline(), self.terms.request_id.is_some(), self.taken.all_follow()));
     }
 
     /// Marks the request as leaving; `false` if a cancellation was first, and it must not leave.
@@ -455,7 +569,7 @@ impl Claim {
     /// Sending and cancelling race on one word: the first decides, and is confirmed when it asks again.
     fn depart(&self, how: u32) -> bool {
         // ORDERING: release so that the mark comes with what its owner did before it, acquire so that the loser sees it.
-        match self.departure.compare_exchange(OPEN, how, Ordering::AcqRel, Ordering::Acquire) {
+        match self.departure.compare_exchange(UNDECIDED, how, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => true,
             Err(first) => first == how,
         }

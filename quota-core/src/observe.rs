@@ -307,7 +307,7 @@ impl Collector for Page {
 
 impl Kept {
     fn add(&mut self, record: &Record, now: Now) {
-        let since = match record.state() {
+        let since = match &*record.state() {
             State::Unresolved(unresolved) => unresolved.since.mono,
             _ => record.claim.at.mono,
         };

@@ -272,7 +272,7 @@ tenants: {hog: {rpd: 1000000, models: {m: {}}}, other: {models: {m: {}}}}";
     let others = other.id();
     drop(other);
     let record = scene.gate.store().find(Name::Lease(others), |record| record).unwrap();
-    assert!(matches!(record.state(), State::Unresolved(_)), "another tenant has its own part");
+    assert!(matches!(&*record.state(), State::Unresolved(_)), "another tenant has its own part");
     // One that is resolved makes room for one more.
     assert!(scene.gate.finalize(Name::Lease(id), Outcome::Final(Usage::tokens(1, 1))).unwrap().is_late());
     drop(scene.admit(&who("hog"), &ask()));
@@ -567,7 +567,7 @@ fn limits() {
     let scene = scene(&policy, Bounds { rows: 256, open_leases: 64 });
     let someone = user("acme", 1);
     let leases: Vec<_> = (0..3).map(|_| scene.admit(&someone, &ask())).collect();
-    assert_eq!(leases[0].claim().holds.len(), 5 * 64);
+    assert_eq!(leases[0].claim().holds().len(), 5 * 64);
     let refusal = scene.refuse(&someone, &ask());
     assert_eq!((refusal.reason, refusal.shortages.len()), (Reason::RequestRateExceeded, 5 * 64));
     leases.iter().for_each(|lease| drop(lease.cancel().unwrap()));

@@ -141,7 +141,7 @@ fn fill(hold: &str) -> (usize, u64, u64, u64, u64) {
     while let Decision::Allow(lease) = bench.gate.admit(&bench.who, &request) {
         leases.push(lease);
     }
-    let hold = |lease: &Lease| lease.claim().holds[0].amount;
+    let hold = |lease: &Lease| lease.claim().holds().next().unwrap().amount;
     let (first, last) = (hold(&leases[0]), hold(leases.last().unwrap()));
     let bound = bench.gate.overshoot().get(Meter::Output);
     for lease in &leases {

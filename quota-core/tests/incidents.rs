@@ -190,7 +190,7 @@ tenants: {acme: {daily_budget_usd: {hard: 1, soft: 0.5, alert_percent: 80}, mode
         };
         assert_eq!(
             lease.soft_passed().count(),
-            (lease.claim().used_after(&lease.claim().holds[0]) > 50_000_000) as usize
+            (lease.claim().used_after(&lease.claim().holds().next().unwrap()) > 50_000_000) as usize
         );
         lease.settle(Usage::tokens(200_000, 0)).unwrap();
     };
@@ -219,7 +219,7 @@ fn an_admission_that_is_met_under_other_limits_is_told_with_the_next() {
     assert_eq!(admit("1").reason(), Some(Reason::StoreUnavailable));
     gate.reload(&read(""));
     let lease = admit("1").lease().unwrap();
-    assert!(!lease.is_repeat() && lease.claim().holds.len() == 2, "{lease:?}");
+    assert!(!lease.is_repeat() && lease.claim().holds().len() == 2, "{lease:?}");
     assert_eq!(*told.lock().unwrap(), []);
     admit("2").lease().unwrap().cancel().unwrap();
     assert_eq!(*told.lock().unwrap(), [("rpm".to_owned(), 2)]);

@@ -178,7 +178,7 @@ impl Stage {
     fn charged(last: &HashMap<LeaseId, Record>) -> HashMap<(Arc<str>, Arc<str>), u64> {
         let mut sums = HashMap::new();
         for record in last.values() {
-            let charged = match record.state() {
+            let charged = match &*record.state() {
                 State::Settled(_) => record.charged(),
                 _ => Default::default(),
             };
@@ -299,7 +299,7 @@ tenants:
         stage.gate.sweep(64);
     });
     let last = stage.settle_up();
-    let expired = last.values().filter(|record| match record.state() {
+    let expired = last.values().filter(|record| match &*record.state() {
         State::Settled(settled) => settled.late,
         _ => false,
     });

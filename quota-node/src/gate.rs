@@ -167,7 +167,8 @@ pub struct Unresolved {
 
 impl Unresolved {
     fn of(record: &Record) -> Option<Unresolved> {
-        let State::Unresolved(unresolved) = record.state() else { return None };
+        let state = record.state();
+        let State::Unresolved(unresolved) = &*state else { return None };
         let terms = &record.claim.terms;
         Some(Unresolved {
             lease_id: record.claim.id.to_string(),

@@ -491,7 +491,7 @@ impl Unresolved {
     /// Why: `dropped`, `expired`, `no_usage` or `upstream_failed`.
     #[getter]
     fn cause(&self) -> Option<&'static str> {
-        match self.0.state() {
+        match &*self.0.state() {
             State::Unresolved(unresolved) => Some(unresolved.cause.name()),
             _ => None,
         }
@@ -500,7 +500,7 @@ impl Unresolved {
     /// The best-known figures.
     #[getter]
     fn seen(&self) -> Option<usage::Usage> {
-        match self.0.state() {
+        match &*self.0.state() {
             State::Unresolved(unresolved) => unresolved.seen.as_ref().map(|seen| usage::Usage((**seen).clone())),
             _ => None,
         }

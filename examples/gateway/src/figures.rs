@@ -89,7 +89,7 @@ fn usd(units: u64) -> String {
 impl Kept {
     fn add(&mut self, record: &Record) {
         let usd = record.claim.terms.worst_cost.to_usd().units();
-        let (count, sum) = match record.state() {
+        let (count, sum) = match &*record.state() {
             State::Unresolved(_) => (&mut self.unresolved, &mut self.unresolved_usd),
             _ => (&mut self.held, &mut self.held_usd),
         };
@@ -267,9 +267,9 @@ type LimitName = (Arc<str>, Arc<str>);
 fn limits(gate: &Gate, plan: &Plan, snapshot: &Snapshot, open: &[Record]) -> Value {
     let mut held: HashMap<LimitName, [u64; 2]> = HashMap::new();
     for record in open {
-        let at = matches!(record.state(), State::Unresolved(_)) as usize;
+        let at = matches!(&*record.state(), State::Unresolved(_)) as usize;
         for hold in record.holds() {
-            let bound = record.limit(hold);
+            let bound = record.limit(&hold);
             // The slots of an unresolved lease are free again.
             if at == 1 && bound.meter.is_held() {
                 continue;
@@ -334,13 +334,7 @@ fn refusals(snapshot: &Snapshot) -> Value {
 }
 
 fn unresolved(open: &[Record], now: Now) -> Value {
-    let mut found: Vec<_> = open
-        .iter()
-        .filter_map(|record| match record.state() {
-            State::Unresolved(state) => Some((record, state)),
-            _ => None,
-        })
-        .collect();
+    let mut found: Vec<_> = open.iter().filter_map(|record| Some((record, record.unresolved()?))).collect();
     found.sort_by_key(|(_, state)| state.since.mono);
     let line = |(record, state): &(&Record, &quota_core::lease::Unresolved)| {
         let terms = &record.claim.terms;
@@ -396,14 +390,14 @@ fn decision(entry: &Entry) -> Value {
             line["input_tokens"] = json!(terms.input.reserve);
             line["output_tokens"] = json!(terms.output_ceiling);
             line["usd"] = json!(terms.worst_cost.to_usd().to_string());
-            if let State::Settled(settled) = record.state() {
+            if let State::Settled(settled) = &*record.state() {
                 let charged = record.charged();
                 line["input_tokens"] = json!(charged.get(Meter::Input));
                 line["output_tokens"] = json!(charged.get(Meter::Output));
                 line["usd"] = json!(usd(charged.get(Meter::Money)));
                 line["late"] = json!(settled.late);
             }
-            if let State::Unresolved(state) = record.state() {
+            if let State::Unresolved(state) = &*record.state() {
                 line["reason"] = json!(state.cause.name());
             }
         }

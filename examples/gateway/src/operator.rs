@@ -82,7 +82,8 @@ async fn unresolved(State(gateway): Shared, headers: HeaderMap) -> Response {
     let now = gateway.gate.now().mono;
     let line = |record: &Record| {
         let terms = &record.claim.terms;
-        let LeaseState::Unresolved(state) = record.state() else { return Value::Null };
+        let state = record.state();
+        let LeaseState::Unresolved(state) = &*state else { return Value::Null };
         json!({
             "request_id": terms.request_id, "lease": record.claim.id.to_string(),
             "tenant": terms.deal.principal.tenant(), "model": terms.deal.model,

@@ -61,10 +61,10 @@ impl<S: Store> Gate<S> {
 impl<S: Store> Shared<S> {
     /// Tells what the holds of an admission have crossed.
     pub(super) fn alert(&self, roster: &Roster, record: &Record, now: Now) {
-        for hold in &record.claim.holds {
-            let bound = record.limit(hold);
+        for hold in record.claim.holds() {
+            let bound = record.limit(&hold);
             let term = &roster.terms[hold.limit as usize];
-            let used = record.claim.used_after(hold);
+            let used = record.claim.used_after(&hold);
             let percent = term.alert_percent.map(|percent| {
                 // Rounded up: 80 % of 1 is passed by the first.
                 let amount = bound.rule.hard() as u128 * percent as u128;

@@ -11,7 +11,8 @@ pub(super) fn ended(record: &Record) {
     let terms = &record.claim.terms;
     let [model, lane] = &terms.deal.tallies;
     let count = |counts: &[(Counter, u64)]| [model, lane].into_iter().for_each(|tally| tally.count(counts));
-    let settled = match record.state() {
+    let state = record.state();
+    let settled = match &*state {
         State::Held => return,
         State::Unresolved(_) => return count(&[(Counter::Unresolved, 1)]),
         State::Cancelled(_) => return count(&[(Counter::Cancelled, 1)]),
@@ -19,7 +20,7 @@ pub(super) fn ended(record: &Record) {
     };
     let usage = settled.figures.as_ref().filter(|figures| figures.requests() > 0);
     let (guess, real) = (terms.input.expected, usage.filter(|usage| !usage.input_missing()).map(|u| u.input_total()));
-    let charged = record.charged();
+    let charged = record.charged_by(&state);
     let money = charged.get(Meter::Money);
     count(&[
         (Counter::Resolved, settled.late as u64),
@@ -28,7 +29,7 @@ pub(super) fn ended(record: &Record) {
         (Counter::Money, money),
         (Counter::MoneyOverrun, money.saturating_sub(terms.worst_cost.to_usd().units())),
         (Counter::Settled, usage.is_some() as u64),
-        (Counter::Unpriced, (usage.is_some() && record.is_unpriced()) as u64),
+        (Counter::Unpriced, (usage.is_some() && record.is_unpriced_by(&state)) as u64),
         (Counter::GuessedPrice, (usage.is_some() && terms.price_is_guess()) as u64),
         (Counter::EstimatedInput, real.map_or(0, |_| guess)),
         (Counter::MeasuredInput, real.unwrap_or(0)),

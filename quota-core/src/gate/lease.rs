@@ -176,10 +176,10 @@ impl<S: Store> Lease<S> {
     /// Limits whose soft amount is passed with this request: scope and name.
     pub fn soft_passed(&self) -> impl Iterator<Item = (&str, &str)> {
         let lineup = &self.claim.terms.deal.lineup;
-        self.claim.holds.iter().filter_map(move |hold| {
+        self.claim.holds().filter_map(move |hold| {
             let bound = lineup.limit(hold.limit);
             let (scope, limit) = bound.names();
-            bound.soft.is_some_and(|soft| self.claim.used_after(hold) > soft).then_some((scope, limit))
+            bound.soft.is_some_and(|soft| self.claim.used_after(&hold) > soft).then_some((scope, limit))
         })
     }
 
@@ -365,7 +365,7 @@ impl<S: Store> Lease<S> {
     /// The output that every limit covers.
     pub(super) fn least_covered(&self) -> u64 {
         let terms = &self.claim.terms;
-        let covered = self.claim.holds.iter().map(|hold| match terms.deal.lineup.limit(hold.limit).meter {
+        let covered = self.claim.holds().map(|hold| match terms.deal.lineup.limit(hold.limit).meter {
             Meter::Output => hold.amount,
             Meter::Total => hold.amount.saturating_sub(terms.input.reserve),
             Meter::Money if hold.amount < terms.worst_cost.to_usd().units() => terms.output_expected,

@@ -553,8 +553,8 @@ impl<S: Store> Gate<S> {
     /// Leases whose usage is unknown, the oldest first, at most `at_most`.
     pub fn unresolved(&self, at_most: usize) -> S::Answer<'_, Vec<Record>> {
         self.shared().store.open(usize::MAX, move |mut open| {
-            open.retain(|record| matches!(record.state(), State::Unresolved(_)));
-            open.sort_by_key(|record| match record.state() {
+            open.retain(|record| matches!(&*record.state(), State::Unresolved(_)));
+            open.sort_by_key(|record| match &*record.state() {
                 State::Unresolved(unresolved) => unresolved.since.mono,
                 _ => 0,
             });

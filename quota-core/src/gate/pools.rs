@@ -179,7 +179,7 @@ pub(super) fn end_of(record: &Record) -> End {
         let cached = usage.input_cache_read;
         End::Served(Tokens::new(usage.input_total().saturating_sub(cached), cached, usage.output_total()))
     };
-    match record.state() {
+    match &*record.state() {
         State::Settled(settled) => match &settled.usage() {
             Some(usage) if usage.requests == 0 => End::NeverStarted,
             Some(usage) => served(usage),

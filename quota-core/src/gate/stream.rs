@@ -268,7 +268,8 @@ mod tests {
         meter.feed(chunk(40).as_bytes(), |_| {});
         drop(meter);
         let open = gate.unresolved(10);
-        let State::Unresolved(unresolved) = open[0].state() else { panic!("resolved") };
+        let state = open[0].state();
+        let State::Unresolved(unresolved) = &*state else { panic!("resolved") };
         assert!(unresolved.seen.as_ref().is_some_and(|seen| seen.output_total() >= 40));
         assert_eq!(gate.explain("r").len(), 2, "once");
     }

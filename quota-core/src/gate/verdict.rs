@@ -270,7 +270,7 @@ pub(super) fn overshoot(record: &Record) -> Amounts {
             _ => continue,
         };
         // What was held later, by extending, raised the worst case by as much.
-        let held = record.claim.holds.iter().find(|hold| hold.limit as usize == at).map_or(0, |hold| hold.amount);
+        let held = record.claim.holds().nth(at).map_or(0, |hold| hold.amount);
         most.set(bound.meter, most.get(bound.meter).max(worst.saturating_sub(held)));
     }
     most

@@ -180,7 +180,7 @@ impl Entry {
             Event::Admitted(record) => admitted(record),
             Event::Extended(record) => json!({
                 "lease": record.claim.id.to_string(),
-                "added": record.more().iter().map(|hold| hold_line(record, hold, at)).collect::<Vec<_>>(),
+                "added": record.more().iter().map(|hold| hold_line(record, *hold, at)).collect::<Vec<_>>(),
             }),
             Event::Ended(record) => ended(record),
             Event::Refused(refusal) => refused(refusal),
@@ -223,8 +223,8 @@ fn key_changed(change: &KeyChange) -> Value {
     value
 }
 
-fn hold_line(record: &Record, hold: &crate::lease::Hold, at: Now) -> Value {
-    let bound = record.limit(hold);
+fn hold_line(record: &Record, hold: crate::lease::Hold, at: Now) -> Value {
+    let bound = record.limit(&hold);
     json!({
         "scope": bound.scope,
         "limit": bound.limit,
@@ -258,7 +258,7 @@ fn admitted(record: &Record) -> Value {
             "output_expected": terms.output_expected,
             "worst_case_usd": terms.worst_cost.to_string(),
         },
-        "holds": record.claim.holds.iter().map(|hold| hold_line(record, hold, record.claim.at)).collect::<Vec<_>>(),
+        "holds": record.claim.holds().map(|hold| hold_line(record, hold, record.claim.at)).collect::<Vec<_>>(),
     })
 }
 
@@ -281,10 +281,10 @@ fn ended(record: &Record) -> Value {
         "charged_usd": Usd::from_units(receipt.charged().get(Meter::Money)).to_string(),
         "late": receipt.is_late(),
     });
-    if let State::Unresolved(unresolved) = record.state() {
+    if let State::Unresolved(unresolved) = &*record.state() {
         value["cause"] = json!(unresolved.cause.name());
     }
-    if let State::Settled(settled) = record.state() {
+    if let State::Settled(settled) = &*record.state() {
         value["assumed"] = json!(settled.usage().is_none());
         value["unpriced"] = json!(record.is_unpriced());
         value["price_is_guess"] = json!(record.claim.terms.price_is_guess());

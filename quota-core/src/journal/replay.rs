@@ -82,7 +82,7 @@ impl Replayed {
     /// leaves at another amount. An entry that comes after a later one of the same lease adds nothing.
     fn bring(&mut self, record: &Record, now: Now) {
         let mut seen = self.leases.remove(&record.claim.id).unwrap_or_default();
-        let first = record.claim.holds.len();
+        let first = record.claim.holds().len();
         for (nth, hold) in record.holds().enumerate() {
             if nth == seen.amounts.len() {
                 seen.amounts.push(0);
@@ -92,11 +92,11 @@ impl Replayed {
             let new = seen.stage == 0 && (more > 0 || hold.amount == 0);
             if new {
                 let at = if nth < first { record.claim.at } else { now };
-                self.take(record.limit(hold), &Hold { amount: more, ..*hold }, at);
+                self.take(record.limit(&hold), &Hold { amount: more, ..hold }, at);
                 seen.amounts[nth] = hold.amount;
             }
         }
-        let stage = match record.state() {
+        let stage = match &*record.state() {
             State::Held => 0,
             State::Unresolved(_) => 1,
             State::Settled(_) | State::Cancelled(_) => 2,
@@ -106,7 +106,7 @@ impl Replayed {
             let at = At { now, period: Period::default() };
             for ((hold, to), amount) in record.standing().into_iter().zip(&mut seen.amounts) {
                 if to != *amount {
-                    let bound = record.limit(hold);
+                    let bound = record.limit(&hold);
                     let word = self.word(bound);
                     *word = bound.rule.correct(*word, hold.mark, *amount, to, &at);
                     *amount = to;

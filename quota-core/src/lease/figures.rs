@@ -9,8 +9,9 @@ use crate::usage::Usage;
 /// ended, and a report takes seven times as much memory as these.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Figures {
-    /// One request of tokens, of which some may have come from a cache and some may be thinking.
-    Plain { input: u64, cache_read: u64, output: u64, reasoning: u64 },
+    /// One request of tokens: of the input those that did not come from a cache and those that did, of the output those that
+    /// are no thinking and those that are.
+    Plain([u64; 4]),
     /// Any other.
     Whole(Box<Usage>),
 }
@@ -42,14 +43,14 @@ impl Figures {
                 service_tier: None,
                 input_missing: false,
                 anomalies: 0,
-            } => Figures::Plain { input, cache_read, output, reasoning },
+            } => Figures::Plain([input, cache_read, output, reasoning]),
             _ => Figures::Whole(Box::new(usage.clone())),
         }
     }
 
     pub(crate) fn usage(&self) -> Usage {
         match self {
-            &Figures::Plain { input, cache_read, output, reasoning } => {
+            &Figures::Plain([input, cache_read, output, reasoning]) => {
                 let usage = Usage::tokens(input, output);
                 Usage { input_cache_read: cache_read, output_reasoning: reasoning, ..usage }
             }
@@ -59,21 +60,21 @@ impl Figures {
 
     pub(crate) fn requests(&self) -> u64 {
         match self {
-            Figures::Plain { .. } => 1,
+            Figures::Plain(_) => 1,
             Figures::Whole(usage) => usage.requests,
         }
     }
 
     pub(crate) fn input_total(&self) -> u64 {
         match self {
-            Figures::Plain { input, cache_read, .. } => input.saturating_add(*cache_read),
+            Figures::Plain([input, cache_read, ..]) => input.saturating_add(*cache_read),
             Figures::Whole(usage) => usage.input_total(),
         }
     }
 
     pub(crate) fn output_total(&self) -> u64 {
         match self {
-            Figures::Plain { output, reasoning, .. } => output.saturating_add(*reasoning),
+            Figures::Plain([.., output, reasoning]) => output.saturating_add(*reasoning),
             Figures::Whole(usage) => usage.output_total(),
         }
     }
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn an_ordinary_report_is_kept_as_four_counts() {
         let usage = Usage { input_cache_read: 3, output_reasoning: 4, ..Usage::tokens(1, 2) };
-        let plain = Figures::Plain { input: 1, cache_read: 3, output: 2, reasoning: 4 };
+        let plain = Figures::Plain([1, 3, 2, 4]);
         assert_eq!(Figures::of(&usage), plain);
         assert!(matches!(Figures::of(&Usage::not_run()), Figures::Whole(_)));
     }

@@ -40,7 +40,7 @@ impl Receipt {
 
     /// The figures that it was settled with.
     pub fn usage(&self) -> Option<Usage> {
-        match self.record.state() {
+        match &*self.record.state() {
             State::Settled(settled) => settled.usage(),
             State::Held | State::Unresolved(_) | State::Cancelled(_) => None,
         }
@@ -63,7 +63,7 @@ impl Receipt {
 
     /// Whether it was unresolved before.
     pub fn is_late(&self) -> bool {
-        matches!(self.record.state(), State::Settled(settled) if settled.late)
+        matches!(&*self.record.state(), State::Settled(settled) if settled.late)
     }
 
     /// Whether this ending repeats an earlier one.

@@ -2,30 +2,32 @@
 //!
 //! Floor 2. Invariant: a lease leaves the held state once, and every repeat of an ending finds what the first one did.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::brief::{Brief, Tried};
 use super::figures::Figures;
-use super::{Claim, Hold, LeaseId, Noted};
+use super::{CANCELLED, Claim, Hold, LeaseId, Noted, OPEN, SETTLED, STEPPED, WRITING};
 use crate::account::Bound;
 use crate::meter::Rule;
-use crate::sync::ArcCell;
+use crate::sync::{ArcCell, Ordering};
 use crate::time::Now;
 use crate::units::{Amounts, Meter, Pico, Usd};
 use crate::usage::Usage;
 
-/// How a lease went on. Most are held and then end: the ending stands in the claim itself. One that is extended or
-/// becomes unresolved steps on in a cell.
+/// How a lease went on that did not end in its own words. One that is extended or becomes unresolved steps on in a cell.
 #[derive(Debug)]
 pub(crate) enum First {
-    /// It has ended.
+    /// It has ended, other than in the lease's own words.
     Ended(Stand),
     /// It steps on: the record of now.
     On(ArcCell<Stand>),
 }
 
 impl First {
+    #[cold]
     fn of(stand: Stand) -> Box<First> {
         Box::new(match stand.state.is_open() {
             false => First::Ended(stand),
@@ -40,25 +42,17 @@ impl First {
             First::On(cell) => cell.load().map_or(Step::Held, Step::On),
         }
     }
-
-    /// Where it leads, if it is a later step.
-    fn stand(self) -> Option<Arc<Stand>> {
-        match self {
-            First::Ended(stand) => Some(Arc::new(stand)),
-            First::On(cell) => cell.load(),
-        }
-    }
 }
 
 /// Where a step led.
 #[derive(Debug)]
 pub(crate) struct Stand {
     /// What was taken later, by extending it; few leases are.
-    more: Option<Box<[Hold]>>,
-    state: State,
+    pub(super) more: Option<Box<[Hold]>>,
+    pub(super) state: State,
     /// Whether the step that led here is in the journal, unless it was the first and an ending: then the claim says so, which
     /// is looked at when it is forgotten.
-    noted: Noted,
+    pub(super) noted: Noted,
 }
 
 /// A lease at one moment. Each step of its life makes a new record; an earlier one stays as it is.
@@ -76,7 +70,7 @@ pub struct Record {
 enum Step {
     /// The first one: held as admitted.
     Held,
-    /// The one that ended it, where that was the first step: it stands in the claim.
+    /// The one that ended it, where that was the first step: it stands in the claim, in words or in the box.
     Ended,
     /// Any other.
     On(Arc<Stand>),
@@ -223,35 +217,73 @@ impl EndError {
 
 /// What an ending does to a record.
 #[derive(Debug)]
+// Nearly every one is the larger one.
+#[allow(clippy::large_enum_variant)]
 pub(crate) enum Ending {
-    /// It stands like this next, as if this were its first step.
-    Next(Box<First>),
+    /// It stands like this next.
+    Next(Stand),
     /// It had ended the same way before.
     Repeat,
 }
 
 impl Claim {
     /// The lease as it stands.
+    #[inline]
     pub(crate) fn now(self: Arc<Claim>) -> Record {
-        let step = self.first.get().map_or(Step::Held, First::step);
+        let step = match self.stage() {
+            OPEN | WRITING => Step::Held,
+            SETTLED | CANCELLED => Step::Ended,
+            _ => self.first.get().map_or(Step::Held, First::step),
+        };
         Record { claim: self, step }
+    }
+
+    #[inline]
+    fn stage(&self) -> u32 {
+        // ORDERING: acquire pairs with the release of whoever made the step: its words or its box are there.
+        self.stage.load(Ordering::Acquire)
     }
 
     /// Whether the lease still keeps its slot: held, or waiting to be resolved.
     pub(crate) fn is_open(&self) -> bool {
-        match self.first.get() {
-            None => true,
-            Some(First::Ended(_)) => false,
-            Some(First::On(cell)) => cell.with(|stand| stand.is_none_or(|stand| stand.state.is_open())),
+        match (self.stage(), self.first.get()) {
+            (OPEN | WRITING, _) => true,
+            (STEPPED, Some(First::On(cell))) => cell.with(|stand| stand.is_none_or(|stand| stand.state.is_open())),
+            _ => false,
         }
+    }
+
+    /// Steps on from the first state, by words or by a box; the step, unless it has gone on otherwise.
+    fn step(&self, next: Stand) -> Option<Step> {
+        if let Some(brief) = Brief::of(&next) {
+            match self.brief.try_end(&self.stage, &brief) {
+                Tried::Done => return Some(Step::Ended),
+                Tried::Lost => return None,
+                Tried::Taken => {}
+            }
+        }
+        let first = First::of(next);
+        let step = first.step();
+        let is_ours = self.first.set(first);
+        // Whose box it may be: it counts from here on, unless words came first. The stage only ever rises, so this is tried
+        // three times at most, and nobody waits for whoever has the seat.
+        // ORDERING: release publishes the box to those who read the stage with acquire; whoever found the box already there
+        // has seen it by the acquire of its own failed attempt, and hands it on. Relaxed loads: the exchange decides.
+        let counts = |stage| matches!(stage, OPEN | WRITING).then_some(STEPPED);
+        let stepped = self.stage.fetch_update(Ordering::Release, Ordering::Relaxed, counts);
+        let stage = stepped.map_or_else(|stage| stage, |_| STEPPED);
+        (is_ours && stage == STEPPED).then_some(step)
     }
 }
 
 impl Record {
+    /// Where it stands, unless that is as it was opened or in the lease's own words.
     fn stand(&self) -> Option<&Stand> {
         match &self.step {
             Step::Held => None,
             Step::On(stand) => Some(stand),
+            // ORDERING: relaxed; it was read with acquire when it was found to have ended, and is for good.
+            Step::Ended if self.claim.stage.load(Ordering::Relaxed) != STEPPED => None,
             Step::Ended => match self.claim.first.get() {
                 Some(First::Ended(stand)) => Some(stand),
                 Some(First::On(_)) | None => None,
@@ -260,8 +292,22 @@ impl Record {
     }
 
     /// How it stands.
-    pub fn state(&self) -> &State {
-        self.stand().map_or(&State::Held, |stand| &stand.state)
+    #[inline]
+    pub fn state(&self) -> Cow<'_, State> {
+        match self.stand() {
+            Some(stand) => Cow::Borrowed(&stand.state),
+            None => Cow::Owned(self.own_state()),
+        }
+    }
+
+    /// How it stands, where it has no box.
+    #[inline]
+    fn own_state(&self) -> State {
+        match self.step {
+            // ORDERING: relaxed, as in `stand`.
+            Step::Ended => self.claim.brief.state(self.claim.stage.load(Ordering::Relaxed)).unwrap_or(State::Held),
+            Step::Held | Step::On(_) => State::Held,
+        }
     }
 
     /// What was taken later, by extending it; at most one hold a limit and period.
@@ -288,18 +334,15 @@ impl Record {
     }
 
     /// Steps on, if it still stands like this; gives the record after the step, or of now if somebody else was first.
-    pub(crate) fn step(self, next: Box<First>) -> Result<Record, Record> {
+    pub(crate) fn step(self, next: Stand) -> Result<Record, Record> {
         let Record { claim, step } = self;
         match step {
-            Step::Held => {
-                let step = next.step();
-                match claim.first.set(next) {
-                    true => Ok(Record { claim, step }),
-                    false => Err(claim.now()),
-                }
-            }
+            Step::Held => match claim.step(next) {
+                Some(step) => Ok(Record { claim, step }),
+                None => Err(claim.now()),
+            },
             Step::On(before) => {
-                let Some(next) = next.stand() else { return Err(claim.now()) };
+                let next = Arc::new(next);
                 let done = match claim.first.get() {
                     Some(First::On(cell)) => cell.swap_if(Some(&before), next.clone()),
                     Some(First::Ended(_)) | None => false,
@@ -313,40 +356,73 @@ impl Record {
 
     /// Whether the lease still keeps its slot: held, or waiting to be resolved.
     pub fn is_open(&self) -> bool {
-        self.state().is_open()
+        match &self.step {
+            Step::Held => true,
+            Step::Ended => false,
+            Step::On(stand) => stand.state.is_open(),
+        }
+    }
+
+    /// Whether everything reserved is held.
+    pub(crate) fn is_held(&self) -> bool {
+        match &self.step {
+            Step::Held => true,
+            Step::Ended => false,
+            Step::On(stand) => stand.state == State::Held,
+        }
+    }
+
+    /// Why and since when its usage is unknown, where it waits to be resolved.
+    pub fn unresolved(&self) -> Option<&Unresolved> {
+        match &self.step {
+            Step::On(stand) => match &stand.state {
+                State::Unresolved(unresolved) => Some(unresolved),
+                _ => None,
+            },
+            Step::Held | Step::Ended => None,
+        }
+    }
+
+    pub(crate) fn is_unresolved(&self) -> bool {
+        self.unresolved().is_some()
     }
 
     /// Whether it was settled with a usage that has no price, or has none for a part of it, and so cost less than it
     /// should have.
     pub fn is_unpriced(&self) -> bool {
-        let State::Settled(settled) = self.state() else { return false };
+        self.is_unpriced_by(&self.state())
+    }
+
+    /// The same, where its state is at hand.
+    pub(crate) fn is_unpriced_by(&self, state: &State) -> bool {
+        let State::Settled(settled) = state else { return false };
         let ran = settled.figures.as_ref().filter(|figures| figures.requests() > 0);
         ran.is_some_and(|figures| match (self.claim.terms.price(), figures) {
             (None, _) => true,
             // Of most models every token has a price.
-            (Some(price), Figures::Plain { .. }) if price.has_all_tokens() => false,
+            (Some(price), Figures::Plain(_)) if price.has_all_tokens() => false,
             (Some(price), figures) => price.lacks(&figures.usage()),
         })
     }
 
     /// All that was taken, in order.
-    pub fn holds(&self) -> impl Iterator<Item = &Hold> {
-        self.claim.holds.iter().chain(self.more())
+    pub fn holds(&self) -> impl Iterator<Item = Hold> {
+        self.claim.holds().chain(self.more().iter().copied())
     }
 
     /// The same with more held. A hold on a limit and window that an extension has raised before raises that hold, so a
     /// lease has at most one hold a limit and period beside those that it was admitted with.
-    pub(crate) fn raised(&self, holds: &[Hold]) -> Box<First> {
+    pub(crate) fn raised(&self, holds: impl Iterator<Item = Hold>) -> Stand {
         let mut more = self.more().to_vec();
-        for hold in holds.iter().filter(|hold| hold.amount > 0) {
-            let periodic = matches!(self.limit(hold).rule, Rule::Budget(_));
+        for hold in holds.filter(|hold| hold.amount > 0) {
+            let periodic = matches!(self.limit(&hold).rule, Rule::Budget(_));
             let same = |before: &&mut Hold| before.limit == hold.limit && (!periodic || before.mark == hold.mark);
             match more.iter_mut().find(same) {
-                Some(before) => *before = Hold { amount: before.amount.saturating_add(hold.amount), ..*hold },
-                None => more.push(*hold),
+                Some(before) => *before = Hold { amount: before.amount.saturating_add(hold.amount), ..hold },
+                None => more.push(hold),
             }
         }
-        First::of(Stand { more: Some(more.into()), state: State::Held, noted: Noted::default() })
+        Stand { more: Some(more.into()), state: State::Held, noted: Noted::default() }
     }
 
     /// What is held on one limit.
@@ -365,7 +441,7 @@ impl Record {
         let mut amounts = Amounts::default();
         if self.more().is_empty() {
             // One hold a limit.
-            for hold in &self.claim.holds {
+            for hold in self.claim.holds() {
                 let meter = limits[hold.limit as usize].meter;
                 amounts.set(meter, amounts.get(meter).max(hold.amount));
             }
@@ -387,7 +463,12 @@ impl Record {
 
     /// What is charged per meter: what was used, or where that is not known what is held; nothing once it is cancelled.
     pub fn charged(&self) -> Amounts {
-        match self.state() {
+        self.charged_by(&self.state())
+    }
+
+    /// The same, where its state is at hand.
+    pub(crate) fn charged_by(&self, state: &State) -> Amounts {
+        match state {
             State::Held => self.held_amounts(),
             State::Unresolved(_) => self.held_amounts().counted(),
             State::Cancelled(_) => Amounts::default(),
@@ -403,7 +484,7 @@ impl Record {
 
     /// The exact cost: of what was used, or where that is not known the worst case; zero once it is cancelled.
     pub fn cost(&self) -> Pico {
-        match self.state() {
+        match &*self.state() {
             State::Settled(settled) => settled.cost,
             State::Cancelled(_) => Pico(0),
             State::Held | State::Unresolved(_) => self.worst_cost(),
@@ -424,10 +505,10 @@ impl Record {
     pub(crate) fn end(&self, end: &End, now: Now) -> Result<Ending, EndError> {
         let next = |state| {
             let more = self.stand().and_then(|stand| stand.more.clone());
-            Ok(Ending::Next(First::of(Stand { more, state, noted: Noted::default() })))
+            Ok(Ending::Next(Stand { more, state, noted: Noted::default() }))
         };
-        let late = !matches!(self.state(), State::Held);
-        match (self.state(), end) {
+        let late = !self.is_held();
+        match (&*self.state(), end) {
             (State::Held, End::Cancel) if !self.claim.keep_back() => Err(EndError::CancelAfterSent(self.claim.id)),
             (State::Held, End::Cancel) => next(State::Cancelled(now)),
             (State::Held, End::Abandon(cause, seen)) => {
@@ -457,15 +538,14 @@ impl Record {
     }
 
     /// What each hold stands at in this record, in the order of [`Record::holds`].
-    pub fn standing(&self) -> Vec<(&Hold, u64)> {
-        let corrections = self.corrections();
-        let mut corrected = corrections.iter().peekable();
+    pub fn standing(&self) -> Vec<(Hold, u64)> {
+        let mut corrected = self.corrections().into_iter().peekable();
         let mut standing = Vec::new();
-        for hold in self.holds() {
-            let freed = self.limit(hold).meter.is_held() && *self.state() != State::Held;
+        for (nth, hold) in self.holds().enumerate() {
+            let freed = self.limit(&hold).meter.is_held() && !self.is_held();
             let kept = if freed { 0 } else { hold.amount };
-            let to = corrected.next_if(|(of, _)| std::ptr::eq(*of, hold));
-            standing.push((hold, to.map_or(kept, |(_, to)| *to)));
+            let to = corrected.next_if(|(of, ..)| *of == nth);
+            standing.push((hold, to.map_or(kept, |(.., to)| to)));
         }
         standing
     }
@@ -476,7 +556,7 @@ impl Record {
 
     /// The state's name in journals and errors.
     pub fn state_name(&self) -> &'static str {
-        match self.state() {
+        match &*self.state() {
             State::Held => "held",
             State::Unresolved(_) => "unresolved",
             State::Settled(_) => "settled",
@@ -487,18 +567,16 @@ impl Record {
     /// What is charged per meter, where a held lease that was never extended was settled with figures: each of its holds is
     /// replaced by that, and slots come free.
     pub(crate) fn plainly_settled(&self) -> Option<Amounts> {
-        match self.state() {
-            State::Settled(settled) if !settled.late && settled.figures.is_some() && self.more().is_empty() => {
-                Some(self.charged())
-            }
-            _ => None,
-        }
+        let state = self.state();
+        let plainly = |settled: &Settled| !settled.late && settled.figures.is_some() && self.more().is_empty();
+        matches!(&*state, State::Settled(settled) if plainly(settled)).then(|| self.charged_by(&state))
     }
 
-    /// The holds that the step that led to this record replaces, and by what; in the order of [`Record::holds`].
+    /// The holds that the step that led to this record replaces, each with its place in [`Record::holds`], and by what; in that
+    /// order.
     ///
     /// Of several holds on one limit, all but the last are filled first: the last takes what is left of the usage.
-    pub fn corrections(&self) -> SmallVec<[(&Hold, u64); 8]> {
+    pub fn corrections(&self) -> SmallVec<[(usize, Hold, u64); 8]> {
         let mut corrections = SmallVec::new();
         let (limits, state) = (self.claim.terms.deal.lineup.spots(), self.state());
         let extended = !self.more().is_empty();
@@ -506,7 +584,7 @@ impl Record {
         let mut spent: SmallVec<[(u16, u64); 8]> = SmallVec::new();
         for (at, hold) in self.holds().enumerate() {
             let meter = limits[hold.limit as usize].meter;
-            let to = match state {
+            let to = match &*state {
                 State::Held => continue,
                 State::Cancelled(_) => 0,
                 // The slots come free; a late settle finds them so.
@@ -528,7 +606,7 @@ impl Record {
                     here
                 }
             };
-            corrections.push((hold, to));
+            corrections.push((at, hold, to));
         }
         corrections
     }

@@ -41,6 +41,12 @@ impl Budget {
         (number as u64) & (u64::MAX >> self.amount_bits)
     }
 
+    /// The period that a word belongs to, as its marks name it.
+    #[inline(always)]
+    pub(super) fn number_of(&self, word: u64) -> u64 {
+        word >> self.amount_bits
+    }
+
     /// The period number and the amount that count at this moment: those of the word, unless its period is past.
     fn current(&self, word: u64, number: u32) -> (u64, u64) {
         let (stored, amount) = (word >> self.amount_bits, word & self.largest());

@@ -114,6 +114,17 @@ impl Rule {
         }
     }
 
+    /// The mark of a taking that left this word, see [`Taken::mark`]; but for a [`charge`](Rule::charge) that a bucket had no
+    /// room for.
+    #[inline(always)]
+    pub(crate) fn mark(&self, word: u64) -> u64 {
+        match self {
+            Rule::Rate(_) => word,
+            Rule::Budget(budget) => budget.number_of(word),
+            Rule::Gauge(_) | Rule::Span(_) => 0,
+        }
+    }
+
     /// Takes an amount whether it fits or not: how a limit in shadow counts.
     pub fn charge(&self, word: u64, amount: u64, at: &At) -> Taken {
         match self {
@@ -132,6 +143,17 @@ impl Rule {
         match self {
             Rule::Rate(rate) => rate.correct(word, mark, held, used, at.now.mono),
             Rule::Budget(budget) => budget.correct(word, mark, held, used),
+            Rule::Gauge(gauge) => gauge.correct(word, held, used),
+            Rule::Span(_) => word,
+        }
+    }
+
+    /// As [`correct`](Rule::correct), where the word after the taking tells its mark.
+    #[inline(always)]
+    pub(crate) fn correct_after(&self, word: u64, after: u64, held: u64, used: u64, at: &At) -> u64 {
+        match self {
+            Rule::Rate(rate) => rate.correct(word, after, held, used, at.now.mono),
+            Rule::Budget(budget) => budget.correct(word, budget.number_of(after), held, used),
             Rule::Gauge(gauge) => gauge.correct(word, held, used),
             Rule::Span(_) => word,
         }

@@ -57,12 +57,11 @@ impl Choice {
 
     #[inline(always)]
     pub(crate) fn ask_of(&self, meter: Meter, hold: Hold) -> Ask {
-        let terms = &*self.terms;
-        let worst = || terms.worst(meter);
+        let (worst, likely) = (self.terms.worst(meter), self.terms.likely(meter));
         match hold {
-            Hold::WorstCase => Ask { amount: worst(), near: worst() },
-            Hold::P95 => Ask { amount: terms.likely(meter), near: terms.likely(meter) },
-            Hold::Adaptive => Ask { amount: terms.likely(meter), near: worst() },
+            Hold::WorstCase => Ask { amount: worst, near: worst },
+            Hold::P95 => Ask { amount: likely, near: likely },
+            Hold::Adaptive => Ask { amount: likely, near: worst },
         }
     }
 

@@ -30,7 +30,7 @@ use self::row::Rows;
 pub use self::row::{Header, Rows, Spare, Words};
 use self::slab::Slab;
 use self::table::Table;
-use self::taking::{Asking, Miss, blank, is_owned};
+use self::taking::{Asking, Miss, is_owned};
 use self::wheel::Wheel;
 use super::{AccountsFull, Choice, Ended, Extended, Lacks, Name, Reservation, Reserved, Store, Swept};
 use crate::account::{Account, Bound, Column, Lineup};
@@ -131,11 +131,11 @@ impl Memory {
                 lacks.push(Lacks::new());
                 continue;
             }
-            let mut holds = blank(&choices[at].terms.deal.lineup);
+            let mut holds = Holds::blank(choices[at].terms.deal.lineup.len());
             match self.try_choice(&mut choices[at], &mut place, &mut holds, now) {
                 Ok(()) => {
                     let Some(place) = place else { unreachable!("nothing is taken without a place") };
-                    let (claim, forgotten) = self.insert(place, choices.swap_remove(at).terms, &mut holds, now);
+                    let (claim, forgotten) = self.insert(place, choices.swap_remove(at).terms, holds, now);
                     swept.extend(forgotten);
                     return self.open_lease(claim, at, lacks, swept, now);
                 }
@@ -162,13 +162,7 @@ impl Memory {
     }
 
     /// Puts a lease into the slab; gives the ended one that was forgotten for it, unless all of it is in the journal.
-    fn insert(
-        &self,
-        place: slab::Place<'_>,
-        draft: Draft,
-        holds: &mut Holds,
-        now: Now,
-    ) -> (Arc<Claim>, Option<Record>) {
+    fn insert(&self, place: slab::Place<'_>, draft: Draft, holds: Holds, now: Now) -> (Arc<Claim>, Option<Record>) {
         let (claim, forgotten) = self.slab.insert(place, |id| draft.open(id, now, holds));
         if let Some(forgotten) = &forgotten
             && let Some(request_id) = &forgotten.terms.request_id
@@ -188,7 +182,7 @@ impl Memory {
             {
                 // And is not for the journal.
                 let _ = record.first_to_note_ending();
-                self.undo(&claim.terms.deal.lineup, &claim.holds, now);
+                self.undo(&claim.terms, &claim.taken, now);
             } else {
                 // This thread stood still until its time was over, and it was swept: it is resolved as one that did not run.
                 let not_run = |_: &Record| End::Settle { usage: Usage::not_run(), cost: Pico(0) };
@@ -220,7 +214,7 @@ impl Memory {
     fn extend_now(&self, lease: LeaseId, to: Amounts, periods: &[Period], now: Now) -> Extended {
         let Some(mut record) = self.slab.get(lease).map(Claim::now) else { return Extended::Gone };
         loop {
-            if *record.state() != State::Held {
+            if !record.is_held() {
                 return Extended::Gone;
             }
             let lineup = record.claim.terms.deal.lineup.clone();
@@ -234,13 +228,14 @@ impl Memory {
                 return Extended::Raised(record);
             }
             // The row is pinned by the lease itself, so it can't have been dropped and the lineup stays as it is.
-            let mut holds = blank(&lineup);
-            match self.try_lineup(&lineup, Asking::More(&more), || true, &mut holds, now) {
+            let (mut holds, terms) = (Holds::blank(lineup.len()), &record.claim.terms);
+            match self.try_rows(Asking::More(terms, &more), || true, &mut holds, now) {
                 Ok(()) => {}
                 Err(Miss::Short(lacks)) => return Extended::Short(lacks),
                 Err(_) => return Extended::Unavailable,
             }
-            let next = record.raised(&holds);
+            let claim = record.claim.clone();
+            let next = record.raised((0..lineup.len()).map(|at| claim.terms.hold(&holds, at as u16)));
             record = match self.slab.step(record, next) {
                 Ok(next) => {
                     // The lease holds one pin a row already.
@@ -250,7 +245,7 @@ impl Memory {
                 // Somebody else has moved the lease: what it lacks now is to be looked at again.
                 Err(now) => now,
             };
-            self.undo(&lineup, &holds, now);
+            self.undo(&claim.terms, &holds, now);
         }
     }
 
@@ -275,18 +270,18 @@ impl Memory {
             // So many leases of unknown usage would keep others out: one more is taken as used in full at once. One that is
             // unresolved already stays as it is.
             let crowded = matches!(end, End::Abandon(..))
-                && matches!(before.state(), State::Held)
+                && before.is_held()
                 && self.unresolved_of(&before) >= self.most_unresolved;
             let next = match before.end(if crowded { &End::Assume } else { &end }, now)? {
                 Ending::Next(next) => next,
                 Ending::Repeat => return Ok(Ended { record: before, repeat: true }),
             };
-            let was_unresolved = is_unresolved(&before);
+            let was_unresolved = before.is_unresolved();
             before = match self.slab.step(before, next) {
                 Ok(record) => {
                     self.apply(&record, now);
                     self.count_unresolved(was_unresolved, &record);
-                    if is_unresolved(&record) {
+                    if record.is_unresolved() {
                         let again = now.mono.saturating_add(record.claim.terms.deal.unresolved_ttl);
                         self.wheel.file(record.claim.id.slot, again, now.mono);
                     }
@@ -309,7 +304,7 @@ impl Memory {
     }
 
     fn count_unresolved(&self, was: bool, next: &Record) {
-        let is = is_unresolved(next);
+        let is = next.is_unresolved();
         if was == is || cfg!(quota_loom) {
             return;
         }
@@ -330,7 +325,7 @@ impl Memory {
         let mut swept = Vec::new();
         self.wheel.sweep(now.mono, at_most, |slot| {
             let Some(record) = self.slab.at(slot as usize).map(Claim::now) else { return wheel::Look::Idle };
-            let (due, end) = match record.state() {
+            let (due, end) = match &*record.state() {
                 State::Held => (record.claim.deadline(), End::Abandon(Cause::Expired, None)),
                 State::Unresolved(unresolved) => {
                     (unresolved.since.mono.saturating_add(record.claim.terms.deal.unresolved_ttl), End::Assume)
@@ -371,19 +366,18 @@ impl Memory {
     }
 }
 
-fn is_unresolved(record: &Record) -> bool {
-    matches!(record.state(), State::Unresolved(_))
-}
-
 /// The answer to a request whose id has a lease.
 fn again(record: Record, terms: &Terms) -> Reserved {
     let first = &record.claim.terms;
-    match record.state() {
-        _ if first.deal.principal != terms.deal.principal => Reserved::Conflict,
+    if first.deal.principal != terms.deal.principal {
+        Reserved::Conflict
+    } else if !record.is_held() {
+        Reserved::Ended(record)
+    } else if first.cover(terms) {
+        Reserved::Open(record)
+    } else {
         // What it holds would not pay for a request that asks for more.
-        State::Held if !first.cover(terms) => Reserved::Conflict,
-        State::Held => Reserved::Open(record),
-        _ => Reserved::Ended(record),
+        Reserved::Conflict
     }
 }
 
@@ -461,7 +455,7 @@ impl Store for Memory {
         until: u64,
         then: impl FnOnce(bool) -> T + Send + 'a,
     ) -> T {
-        let claim = self.slab.get(lease).filter(|claim| *claim.clone().now().state() == State::Held);
+        let claim = self.slab.get(lease).filter(|claim| claim.clone().now().is_held());
         let open = claim.is_some_and(|claim| {
             claim.renew(until);
             !sent || claim.mark_sent()

@@ -107,8 +107,11 @@ fn choice(limits: Vec<Limited>, amount: u64) -> Choice {
 
 /// Takes what a choice asks; the bound on open leases is not what these models are about.
 fn take(store: &Memory, choice: &Choice) -> Result<(), Miss> {
-    let (asking, lineup) = (Asking::Choice(choice), &choice.terms.deal.lineup);
-    store.try_lineup(lineup, asking, || true, &mut blank(lineup), START)
+    store.try_rows(Asking::Choice(choice), || true, &mut blank(choice), START)
+}
+
+fn blank(choice: &Choice) -> Holds {
+    Holds::blank(choice.terms.deal.lineup.len())
 }
 
 fn admits(store: &Memory, limits: Vec<Limited>, amount: u64) -> bool {
@@ -212,16 +215,14 @@ fn loom_reserve_tries_again_after_an_undo() {
             let (store, a, b) = (store.clone(), a.clone(), b.clone());
             thread::spawn(move || {
                 let choice = choice(vec![a, b], 1);
-                let (asking, lineup) = (Asking::Choice(&choice), &choice.terms.deal.lineup);
-                let mut holds = blank(lineup);
-                assert!(store.take(lineup, asking, &Looked::new(), &mut holds, START).is_err());
+                let took = store.take(Asking::Choice(&choice), &Looked::new(), &mut blank(&choice), START);
+                assert!(took.is_err());
             })
         };
         let mine = choice(vec![a.clone()], 1);
-        let (lineup, asking) = (&mine.terms.deal.lineup, Asking::Choice(&mine));
-        let (mut rows, mut holds) = (Looked::new(), blank(lineup));
-        let looked = store.look(lineup, asking, &mut rows, &mut holds, START);
-        let first = looked.and_then(|()| store.take(lineup, asking, &rows, &mut holds, START));
+        let (asking, mut rows, mut holds) = (Asking::Choice(&mine), Looked::new(), blank(&mine));
+        let looked = store.look(asking, &mut rows, &mut holds, START);
+        let first = looked.and_then(|()| store.take(asking, &rows, &mut holds, START));
         let raced = matches!(first, Err(Miss::Raced(_)));
         if first.is_err() && take(&store, &mine).is_ok() && raced {
             TRIED_AGAIN.again();
@@ -306,7 +307,7 @@ fn loom_lease_ends_once() {
 }
 
 fn held(id: LeaseId) -> Arc<Claim> {
-    Draft::new(terms(Vec::new())).open(id, START, &mut Holds::new())
+    Draft::new(terms(Vec::new())).open(id, START, Holds::default())
 }
 
 fn open(slab: &Slab) -> Arc<Claim> {
@@ -452,8 +453,8 @@ fn loom_lease_takes_one_first_step() {
             let claim = claim.clone();
             thread::spawn(move || {
                 let record = claim.now();
-                let more = record.raised(&[]);
-                *record.state() == State::Held && record.step(more).is_ok()
+                let more = record.raised(std::iter::empty());
+                record.is_held() && record.step(more).is_ok()
             })
         };
         let ended = loop {
@@ -465,10 +466,56 @@ fn loom_lease_takes_one_first_step() {
         };
         let extended = other.join().unwrap();
         ORDERS[extended as usize].again();
-        assert!(matches!(ended.state(), State::Unresolved(_)));
+        assert!(matches!(&*ended.state(), State::Unresolved(_)));
         assert_eq!(claim.now().state(), ended.state(), "nothing follows an extension that came too late");
     });
     assert!(ORDERS.iter().all(Seen::ever), "each of the two is first somewhere");
+}
+
+/// Endings in the lease's own words and in a box at once: one counts, whoever made another is told so, and who looks meanwhile
+/// finds the lease held or that ending whole.
+#[test]
+fn loom_brief_ending_is_whole_or_does_not_count() {
+    static ENDINGS: [Seen; 3] = [Seen::NEVER; 3];
+    model(3, || {
+        let claim = held(LeaseId { slot: 0, generation: 0, tag: 0 });
+        let ends = |end: End, claim: &Arc<Claim>| {
+            let record = claim.clone().now();
+            match record.end(&end, START) {
+                Ok(Ending::Next(next)) => record.step(next).is_ok(),
+                Ok(Ending::Repeat) | Err(_) => false,
+            }
+        };
+        let usage = Usage { output_reasoning: 5, ..Usage::tokens(3, 4) };
+        let settle = |cost| End::Settle { usage: usage.clone(), cost: Pico(cost) };
+        // The last costs too much for a word, so it always ends in a box.
+        let costs = [6, 7, 1 << 70];
+        let others: Vec<_> = [costs[0], costs[2]]
+            .map(|cost| {
+                let (claim, end) = (claim.clone(), settle(cost));
+                thread::spawn(move || ends(end, &claim))
+            })
+            .into();
+        let mine = ends(settle(costs[1]), &claim);
+        let seen = claim.clone().now();
+        let cost_of = |record: &Record| match &*record.state() {
+            State::Settled(settled) => {
+                assert_eq!((settled.at, settled.usage().unwrap()), (START, usage.clone()), "whole");
+                Some(settled.cost.0)
+            }
+            other => panic!("{other:?}"),
+        };
+        let seen = (!seen.is_held()).then(|| cost_of(&seen)).flatten();
+        let others: Vec<bool> = others.into_iter().map(|other| other.join().unwrap()).collect();
+        let won = [others[0], mine, others[1]];
+        assert_eq!(won.iter().filter(|won| **won).count(), 1, "{won:?}");
+        let first = won.iter().position(|won| *won).unwrap();
+        let last = claim.now();
+        assert_eq!(cost_of(&last), Some(costs[first]));
+        assert!(seen.is_none_or(|seen| seen == costs[first]), "what was found ended stays");
+        ENDINGS[first].again();
+    });
+    assert!(ENDINGS.iter().all(Seen::ever), "each of the three wins somewhere");
 }
 
 /// A lease filed while a sweep passes its bucket is found by that sweep or by the next.

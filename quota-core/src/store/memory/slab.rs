@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crossbeam::utils::Backoff;
 
-use crate::lease::{Claim, First, LeaseId, Record};
+use crate::lease::{Claim, LeaseId, Record, Stand};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, TryCell, pause};
 
 /// Marks a slot that is taken: from before a lease is put in until it has ended.
@@ -134,7 +134,6 @@ impl Slab {
     fn fetch_ahead(&self, turn: u64) {
         let there = |ahead| &self.slots[self.slot_of(turn.wrapping_add(ahead)) as usize];
         there(4).try_with(|claim| claim.fetch());
-        there(2).try_with(|claim| claim.fetch_ending());
     }
 
     /// Takes the next slot in turn whose lease had ended by these counts, and not among the last. There is one for whoever
@@ -209,7 +208,7 @@ impl Slab {
     }
 
     /// Steps a lease on if it still stands as `before`; gives the record after the step, or of now.
-    pub(crate) fn step(&self, before: Record, next: Box<First>) -> Result<Record, Record> {
+    pub(crate) fn step(&self, before: Record, next: Stand) -> Result<Record, Record> {
         let after = before.step(next)?;
         if !after.is_open() {
             self.close(after.claim.id);

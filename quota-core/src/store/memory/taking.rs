@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 use super::row::{self, Header, Spare, Words};
 use super::slab::Place;
 use super::{Memory, RETRIES};
-use crate::account::{Bound, Lineup, Row, Span, Spot};
-use crate::lease::{Hold, Holds, Record};
-use crate::meter::{At, Wait};
+use crate::account::{Asks, Bound, Lineup, Row, Span, Spot};
+use crate::lease::{Hold, Holds, Record, Terms};
+use crate::meter::{At, Taken, Wait};
 use crate::store::{AccountsFull, Ask, Choice, Lack, Lacks};
 use crate::time::{Now, Period};
 
@@ -20,22 +20,28 @@ use crate::time::{Now, Period};
 pub(super) enum Asking<'a> {
     /// What a choice asks.
     Choice(&'a Choice),
-    /// So much more than is held already, in the limit's present period; nothing where that is 0.
-    More(&'a [(u64, Period)]),
+    /// So much more than a lease of these terms holds already, in the limit's present period; nothing where that is 0.
+    More(&'a Terms, &'a [(u64, Period)]),
 }
 
-impl Asking<'_> {
-    /// Takes from the limits of one row, and pins it; puts what is held into the row's part of the holds, and tells every
-    /// limit that has no room.
+impl<'a> Asking<'a> {
+    fn terms(self) -> &'a Terms {
+        match self {
+            Asking::Choice(choice) => &choice.terms,
+            Asking::More(terms, _) => terms,
+        }
+    }
+
+    /// Takes from the limits of one row, and pins it; puts what is held into `holds`, and tells every limit that has no room.
     #[inline(always)]
     fn take_row(
         self,
-        lineup: &Lineup,
+        (spots, asks): (&[Spot], &Asks),
         (row, span): (&Row, Span),
         words: &mut Words,
-        holds: &mut [Hold],
+        holds: &mut Holds,
         now: Now,
-        mut short: impl FnMut(Lack),
+        short: impl FnMut(Lack),
     ) -> Result<(), Miss> {
         if !is_owned(row, words) {
             return Err(Miss::Stale);
@@ -43,41 +49,60 @@ impl Asking<'_> {
         if !row::pin(words) {
             return Err(Miss::Crowded);
         }
+        let mut at = span.from;
         // Most choices have no soft amounts to mind, and ask most limits for one amount whatever is in use.
-        let plain = match self {
-            Asking::Choice(choice) if !choice.minds_soft() => Some(choice),
-            _ => None,
-        };
-        let places = span.places();
-        for ((spot, hold), at) in lineup.spots()[places.clone()].iter().zip(&mut holds[places]).zip(span.from..) {
-            let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
-            if spot.is_plain
-                && let Some(choice) = plain
-            {
-                let amount = choice.ask_of(spot.meter, spot.hold).amount;
-                if let Some(taken) = spot.rule.fit(*word, amount, &spot.at(now)) {
-                    *word = taken.word;
-                    *hold = Hold { limit: at, amount, mark: taken.mark, word: taken.word };
-                    continue;
-                }
+        if matches!(self, Asking::Choice(choice) if !choice.minds_soft()) {
+            for (spot, after) in spots[span.places()].iter().zip(&mut holds.words_mut()[span.places()]) {
+                let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
+                let Some(taken) = fit(spot, *word, asks, now) else { break };
+                (*word, *after) = (taken.word, taken.word);
+                at += 1;
             }
-            match self.take(at, spot, *word, now) {
-                Ok(held) => (*hold, *word) = (held, held.word),
-                Err(lack) => short(lack),
-            }
+        }
+        if at < span.to {
+            self.take_rest((spots, asks), Span { from: at, ..span }, words, holds, now, short);
         }
         Ok(())
     }
 
-    /// What is held of a limit after taking what is asked of it.
+    /// The same from the first limit on that has no room or is not for one amount.
     #[cold]
-    fn take(self, at: u16, spot: &Spot, word: u64, now: Now) -> Result<Hold, Lack> {
+    fn take_rest(
+        self,
+        (spots, asks): (&[Spot], &Asks),
+        span: Span,
+        words: &mut Words,
+        holds: &mut Holds,
+        now: Now,
+        mut short: impl FnMut(Lack),
+    ) {
+        let minds_soft = !matches!(self, Asking::Choice(choice) if !choice.minds_soft());
+        for (at, spot) in (span.from..).zip(&spots[span.places()]) {
+            let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
+            if !minds_soft && let Some(taken) = fit(spot, *word, asks, now) {
+                *word = taken.word;
+                holds.words_mut()[at as usize] = taken.word;
+                continue;
+            }
+            match self.take(at, spot, *word, now) {
+                Ok((hold, follows)) => {
+                    *word = hold.word;
+                    holds.put(hold, follows);
+                }
+                Err(lack) => short(lack),
+            }
+        }
+    }
+
+    /// What is held of a limit after taking what is asked of it, and whether that follows from its word and the terms.
+    #[cold]
+    fn take(self, at: u16, spot: &Spot, word: u64, now: Now) -> Result<(Hold, bool), Lack> {
         let (ask, moment) = match self {
             Asking::Choice(choice) => (choice.ask_of(spot.meter, spot.hold), spot.at(now)),
-            Asking::More(more) => match more.get(at as usize) {
+            Asking::More(_, more) => match more.get(at as usize) {
                 Some(&(amount, period)) if amount > 0 => (Ask { amount, near: amount }, At { now, period }),
                 // Even taking an amount of 0 would move a budget on to its present period.
-                _ => return Ok(Hold { limit: at, amount: 0, mark: 0, word }),
+                _ => return Ok((Hold { limit: at, amount: 0, mark: 0, word }, false)),
             },
         };
         let amount = ask.amount_on(&spot.rule, word, &moment);
@@ -95,7 +120,10 @@ impl Asking<'_> {
         {
             return Err(Lack { limit: at, used: used(), asked: amount, wait: Wait::Unknown, soft: true });
         }
-        Ok(Hold { limit: at, amount, mark: taken.mark, word: taken.word })
+        let follows = matches!(self, Asking::Choice(_))
+            && amount == self.terms().asks().get(spot.asked)
+            && taken.mark == spot.rule.mark(taken.word);
+        Ok((Hold { limit: at, amount, mark: taken.mark, word: taken.word }, follows))
     }
 }
 
@@ -128,20 +156,19 @@ impl Memory {
             *place = place.take().or_else(|| self.slab.place());
             place.is_some()
         };
-        match self.try_lineup(&choice.terms.deal.lineup, Asking::Choice(choice), &mut ready, holds, now) {
+        match self.try_rows(Asking::Choice(choice), &mut ready, holds, now) {
             Err(Miss::Stale) => {
                 let lineup = self.rebind(&choice.terms.deal.lineup, now).map_err(|_| Miss::Stale)?;
                 choice.terms.deal = Arc::new(choice.terms.deal.on(lineup));
-                self.try_lineup(&choice.terms.deal.lineup, Asking::Choice(choice), &mut ready, holds, now)
+                self.try_rows(Asking::Choice(choice), &mut ready, holds, now)
             }
             other => other,
         }
     }
 
-    /// Takes what is asked of a lineup, if there is room and `ready` says so then.
-    pub(super) fn try_lineup(
+    /// Takes what is asked, if there is room and `ready` says so then.
+    pub(super) fn try_rows(
         &self,
-        lineup: &Lineup,
         asking: Asking<'_>,
         mut ready: impl FnMut() -> bool,
         holds: &mut Holds,
@@ -150,9 +177,9 @@ impl Memory {
         let mut rows = Looked::new();
         let mut tried = 0;
         loop {
-            let looked = self.look(lineup, asking, &mut rows, holds, now);
+            let looked = self.look(asking, &mut rows, holds, now);
             let looked = looked.and_then(|()| if ready() { Ok(()) } else { Err(Miss::Crowded) });
-            match looked.and_then(|()| self.take(lineup, asking, &rows, holds, now)) {
+            match looked.and_then(|()| self.take(asking, &rows, holds, now)) {
                 Err(Miss::Raced(_)) if tried < RETRIES => tried += 1,
                 Err(Miss::Raced(lack)) => return Err(Miss::Short(Lacks::from_iter([*lack]))),
                 other => return other,
@@ -162,36 +189,24 @@ impl Memory {
 
     /// Whether every limit has room, how the rows would stand then, and what would be held; reads only, and names every
     /// limit that has none.
-    pub(super) fn look(
-        &self,
-        lineup: &Lineup,
-        asking: Asking<'_>,
-        rows: &mut Looked,
-        holds: &mut Holds,
-        now: Now,
-    ) -> Result<(), Miss> {
+    pub(super) fn look(&self, asking: Asking<'_>, rows: &mut Looked, holds: &mut Holds, now: Now) -> Result<(), Miss> {
         rows.clear();
+        let (lineup, asks) = (&*asking.terms().deal.lineup, asking.terms().asks());
         // All rows before any is reckoned with: those that are cold are then fetched side by side.
         for (row, _) in lineup.rows() {
             rows.push(self.rows.snapshot(row.row));
         }
         let mut lacks = Lacks::new();
         for (row, (_, words)) in lineup.rows().zip(rows) {
-            asking.take_row(lineup, row, words, holds, now, |lack| lacks.push(lack))?;
+            asking.take_row((lineup.spots(), &asks), row, words, holds, now, |lack| lacks.push(lack))?;
         }
         if lacks.is_empty() { Ok(()) } else { Err(Miss::Short(lacks)) }
     }
 
     /// Takes row by row; on failure everything taken is undone. A row that stands as it was looked at takes what was found
     /// then; any other, or one that was not looked at, is reckoned anew.
-    pub(super) fn take(
-        &self,
-        lineup: &Lineup,
-        asking: Asking<'_>,
-        rows: &Looked,
-        holds: &mut Holds,
-        now: Now,
-    ) -> Result<(), Miss> {
+    pub(super) fn take(&self, asking: Asking<'_>, rows: &Looked, holds: &mut Holds, now: Now) -> Result<(), Miss> {
+        let lineup = &*asking.terms().deal.lineup;
         let mut spare = self.rows.claim();
         for (done, row) in lineup.rows().enumerate() {
             if let Some((header, words)) = rows.get(done)
@@ -201,14 +216,15 @@ impl Memory {
             }
             let mut miss = Miss::Stale;
             let updated = self.rows.update(&mut spare, row.0.row, |words| {
-                let mut lacked = None;
-                let took = asking.take_row(lineup, row, words, holds, now, |lack| _ = lacked.get_or_insert(lack));
+                let (mut lacked, asks) = (None, asking.terms().asks());
+                let took = asking
+                    .take_row((lineup.spots(), &asks), row, words, holds, now, |lack| _ = lacked.get_or_insert(lack));
                 let raced = |lack| Err(Miss::Raced(Box::new(lack)));
                 took.and_then(|()| lacked.map_or(Ok(()), raced)).map_err(|why| miss = why).ok()
             });
             if updated.is_none() {
                 for row in lineup.rows().take(done).rev() {
-                    self.give_back(&mut spare, lineup, row, holds, now);
+                    self.give_back(&mut spare, asking.terms(), row, holds, now);
                 }
                 self.rows.release(spare);
                 return Err(miss);
@@ -222,7 +238,7 @@ impl Memory {
     pub(super) fn give_back(
         &self,
         spare: &mut Spare,
-        lineup: &Lineup,
+        terms: &Terms,
         (row, span): (&Row, Span),
         holds: &Holds,
         now: Now,
@@ -231,19 +247,18 @@ impl Memory {
             if !is_owned(row, words) {
                 return None;
             }
-            let places = span.places();
-            for (spot, hold) in lineup.spots()[places.clone()].iter().zip(&holds[places]) {
-                correct(spot, words, hold, 0, now);
+            for (at, spot) in (span.from..).zip(&terms.deal.lineup.spots()[span.places()]) {
+                correct(spot, words, &terms.hold(holds, at), 0, now);
             }
             row::unpin(words);
             Some(())
         });
     }
 
-    pub(super) fn undo(&self, lineup: &Lineup, holds: &Holds, now: Now) {
+    pub(super) fn undo(&self, terms: &Terms, holds: &Holds, now: Now) {
         let mut spare = self.rows.claim();
-        for row in lineup.rows().rev() {
-            self.give_back(&mut spare, lineup, row, holds, now);
+        for row in terms.deal.lineup.rows().rev() {
+            self.give_back(&mut spare, terms, row, holds, now);
         }
         self.rows.release(spare);
     }
@@ -276,21 +291,22 @@ impl Memory {
 
     /// Applies what a step replaces its holds by; only the one who made the step does this.
     pub(super) fn apply(&self, record: &Record, now: Now) {
-        let lineup = &*record.claim.terms.deal.lineup;
+        let (terms, taken) = (&record.claim.terms, &record.claim.taken);
+        let lineup = &*terms.deal.lineup;
         let mut spare = self.rows.claim();
-        if let Some(amounts) = record.plainly_settled() {
+        if let Some(amounts) = record.plainly_settled().filter(|_| taken.all_follow()) {
             // One hold a limit, in the order of the limits.
-            let holds = &record.claim.holds[..];
+            let asks = terms.asks();
             for (row, span) in lineup.rows() {
-                let places = span.places();
-                let limits = lineup.spots()[places.clone()].iter().zip(&holds[places]);
+                let limits = lineup.spots()[span.places()].iter().zip(&taken.words()[span.places()]);
                 self.rows.update(&mut spare, row.row, |words| {
                     if !is_owned(row, words) {
                         return None;
                     }
-                    for (spot, hold) in limits.clone() {
-                        let used = if spot.meter.is_held() { 0 } else { amounts.get(spot.meter) };
-                        correct(spot, words, hold, used, now);
+                    for (spot, after) in limits.clone() {
+                        let (held, used) = (asks.get(spot.asked), amounts.get(spot.meter));
+                        let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
+                        *word = spot.rule.correct_after(*word, *after, held, used, &spot.at(now));
                     }
                     row::unpin(words);
                     Some(())
@@ -305,7 +321,9 @@ impl Memory {
                 if !is_owned(row, words) {
                     return None;
                 }
-                for (hold, to) in corrections.iter().filter(|(hold, _)| (span.from..span.to).contains(&hold.limit)) {
+                for (_, hold, to) in
+                    corrections.iter().filter(|(_, hold, _)| (span.from..span.to).contains(&hold.limit))
+                {
                     correct(&lineup.spots()[hold.limit as usize], words, hold, *to, now);
                 }
                 if closed {
@@ -318,20 +336,17 @@ impl Memory {
     }
 }
 
+/// What taking from a limit does that is asked for one amount whatever is in use, if there is room.
+#[inline(always)]
+fn fit(spot: &Spot, word: u64, asks: &Asks, now: Now) -> Option<Taken> {
+    if spot.is_plain { spot.rule.fit(word, asks.get(spot.asked), &spot.at(now)) } else { None }
+}
+
 /// Replaces a hold in its account's word, among those of its row.
 #[inline(always)]
 fn correct(spot: &Spot, words: &mut Words, hold: &Hold, used: u64, now: Now) {
     let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
     *word = spot.rule.correct(*word, hold.mark, hold.amount, used, &spot.at(now));
-}
-
-/// Room for a hold a limit: what is held stands at its limit's place.
-pub(super) fn blank(lineup: &Lineup) -> Holds {
-    let hold = Hold { limit: 0, amount: 0, mark: 0, word: 0 };
-    match lineup.spots().len() {
-        limits @ 0..=8 => Holds::from_buf_and_len([hold; 8], limits),
-        limits => Holds::from_elem(hold, limits),
-    }
 }
 
 /// Whether a row is still the one that a lineup was bound to.

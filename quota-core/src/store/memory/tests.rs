@@ -54,7 +54,7 @@ fn a_count_below_zero_is_no_crowd() {
     };
     store.unresolved.pin().insert("t".into(), AtomicU64::new(0u64.wrapping_sub(1)));
     let ended = store.end_now(Name::Claim(record.claim), |_| End::Abandon(Cause::Dropped, None), START).unwrap();
-    assert!(is_unresolved(&ended.record), "{:?}", ended.record.state());
+    assert!(ended.record.is_unresolved(), "{:?}", ended.record.state());
     assert_eq!(store.unresolved_of(&ended.record), 0);
 }
 
@@ -66,7 +66,7 @@ fn a_lease_that_never_was_is_charged_nothing_though_it_was_swept() {
     let mut choice = unlimited();
     choice.terms.request_id = Some("r".into());
     choice.terms.worst_cost = Pico(70_000);
-    let (claim, _) = store.insert(store.slab.place().unwrap(), choice.terms.clone(), &mut Holds::new(), START);
+    let (claim, _) = store.insert(store.slab.place().unwrap(), choice.terms.clone(), Holds::default(), START);
     let (Reserved::Taken(first, ..), _) = store.reserve_now(Reservation { choices: [choice].into() }, START) else {
         panic!("there is room");
     };
@@ -107,7 +107,7 @@ fn an_id_tells_the_round_and_the_slab_how_many_are_open() {
     let mut ids = Vec::new();
     for turn in 0..10 {
         assert_eq!(slab.open(), 0);
-        let new = |id| unlimited().terms.open(id, START, &mut Holds::new());
+        let new = |id| unlimited().terms.open(id, START, Holds::default());
         let (claim, forgotten) = slab.insert(slab.place().expect("nothing is open"), new);
         assert_eq!((claim.id.generation, slab.open()), (turn / 4, 1));
         assert_eq!(forgotten.is_some(), turn >= 4, "those before are remembered");

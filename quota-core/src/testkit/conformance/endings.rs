@@ -159,7 +159,8 @@ pub fn l5_unknown_usage_is_never_free<S: TestStore>() {
             assert_eq!((scene.used("tpd"), scene.used("daily_budget_usd")), (1000, 100_000), "{cause}");
             assert_eq!((scene.used("max_inflight"), scene.used("max_streams")), (0, 0), "{cause}");
             let record = scene.find(id).expect("an unresolved lease is kept");
-            let State::Unresolved(unresolved) = record.state() else { panic!("{cause}: {record:?}") };
+            let state = record.state();
+            let State::Unresolved(unresolved) = &*state else { panic!("{cause}: {record:?}") };
             assert_eq!(unresolved.cause.name(), cause);
             assert_eq!(S::wait(scene.gate.unresolved(10)).len(), 1, "{cause}");
         }
@@ -374,7 +375,7 @@ pub fn a_lease_expires_at_its_deadline_and_not_before<S: TestStore>() {
     scene.pass(TICK);
     assert_eq!((scene.sweep(), scene.used("max_inflight"), scene.used("tpd")), (1, 0, 1000));
     let record = scene.find(lease.id()).expect("known");
-    assert!(matches!(record.state(), State::Unresolved(at) if at.cause == Cause::Expired), "{record:?}");
+    assert!(matches!(&*record.state(), State::Unresolved(at) if at.cause == Cause::Expired), "{record:?}");
     assert!(!scene.sent(&lease), "too late to be sent");
     assert!(scene.cancel(&lease).is_err());
 }
@@ -424,7 +425,8 @@ pub fn an_unresolved_lease_is_closed_after_its_age<S: TestStore>() {
     assert_eq!((scene.sweep(), scene.open()), (1, 0));
     assert_eq!((scene.used("tpd"), scene.used("daily_budget_usd")), (1000, 100_000));
     let record = scene.find(id).expect("known");
-    let State::Settled(settled) = record.state() else { panic!("{record:?}") };
+    let state = record.state();
+    let State::Settled(settled) = &*state else { panic!("{record:?}") };
     assert!(settled.usage().is_none() && settled.late);
     assert_eq!((record.charged().get(Meter::Total), record.charged().get(Meter::InFlight)), (1000, 0));
     let error = scene.settle_late(id, 1, 1).unwrap_err();

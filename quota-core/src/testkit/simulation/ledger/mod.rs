@@ -334,8 +334,8 @@ impl Ledger {
         let (price, revision, place) = (*price, self.revision, self.leases.len());
         let places: Places = self.names.places(&terms.deal.lineup);
         let mut holds: SmallVec<[Held; 8]> = SmallVec::new();
-        for hold in &record.claim.holds {
-            let meter = record.limit(hold).meter;
+        for hold in record.claim.holds() {
+            let meter = record.limit(&hold).meter;
             let account = places[hold.limit as usize];
             let what = || format!("lease {place} on {}", self.names.show(account));
             let (rule, exact) = self.names.rule(account, revision);
@@ -350,7 +350,7 @@ impl Ledger {
             }
             let mark = before.take(rule, amount, now);
             let used = before.used(rule, now);
-            let of_gate = record.claim.used_after(hold);
+            let of_gate = record.claim.used_after(&hold);
             if used != of_gate {
                 return Err(format!("{}: {} in use by the gate, {used} by the ledger", what(), of_gate));
             }
@@ -437,7 +437,7 @@ impl Ledger {
         let expires = lease.standing == Standing::Held && lease.deadline <= now.mono;
         let ages = lease.standing == Standing::Unresolved && lease.since + self.terms.age <= now.mono;
         let abandoned = asked == Some(Ending::Abandon) && lease.standing == Standing::Held;
-        let (next, by_time) = match record.state() {
+        let (next, by_time) = match &*record.state() {
             State::Held => return Err(format!("lease {place} ended as held")),
             State::Unresolved(unresolved) => {
                 let right = if unresolved.cause == Cause::Expired { expires } else { abandoned };
