@@ -4,7 +4,7 @@
 
 use tokio::task::block_in_place;
 
-/// The largest body that is worked on between other requests, in bytes: one takes some tenths of a millisecond.
+/// The largest body that is worked on between other requests, in bytes: it takes a tenth of a millisecond.
 const LARGE: usize = 64 << 10;
 
 /// Works on a body of so many bytes; if it is large, the worker's other tasks go to another thread meanwhile.

@@ -29,8 +29,10 @@ const ANTHROPIC_VERSION: HeaderValue = HeaderValue::from_static("2023-06-01");
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a connection is kept that nothing runs on.
 const IDLE: Duration = Duration::from_secs(90);
-/// How often the system asks whether a silent connection is alive, and how long it waits to be told of what it sent.
+/// How often the system asks whether a silent connection is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// How long the system waits to be told that what it sent has arrived.
+#[cfg(target_os = "linux")]
 const ACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
