@@ -3,7 +3,7 @@
 //! Invariant: an answer holds no key and no prompt text.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use quota_core::Refusal;
 use quota_core::respond::{Headers, Response as Told, anthropic, openai};
@@ -136,9 +136,12 @@ pub fn json_response(status: u16, headers: &Headers, body: &Value) -> Response {
 
 /// Adds headers, each in place of one of the same name. A value that is no header value is left out.
 pub fn add_headers(response: &mut Response, headers: &Headers) {
+    let all = response.headers_mut();
+    all.reserve(headers.len());
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(value) {
-            response.headers_mut().insert(*name, value);
+            // It is lower case already.
+            all.insert(HeaderName::from_static(name), value);
         }
     }
 }

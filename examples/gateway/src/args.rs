@@ -1,6 +1,7 @@
 //! Arguments of the command line, read by hand: there are few.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use quota_core::gpu::Dialect;
@@ -10,7 +11,7 @@ use crate::pools::Metrics;
 
 /// What `--help` prints.
 pub const USAGE: &str = "\
-usage: gateway [--listen ADDRESS] [--policy FILE] [--prices FILE] [--upstream URL] [--max-body BYTES]
+usage: gateway [--listen ADDRESS] [--policy FILE] [--prices FILE] [--upstream URL] [--max-body BYTES] [--workers N]
                [--metrics URL... --dialect NAME [--pool NAME] [--max-running N] [--priority-hints]]
                [--jwt-key FILE --jwt-issuer NAME --jwt-audience NAME]
 
@@ -19,6 +20,7 @@ usage: gateway [--listen ADDRESS] [--policy FILE] [--prices FILE] [--upstream UR
   --prices FILE      prices in LiteLLM's format, for models that the policy gives no price
   --upstream URL     an OpenAI-compatible server (for messages, one in Anthropic's manner), with or without /v1; a simulated pool if left out
   --max-body BYTES   the largest request body; 10485760 if left out
+  --workers N        the threads that serve connections; one for each core if left out
   --metrics URL      where a replica of the upstream tells its load, http://host:port with a path or without; once for
                      each replica. Requests then wait here while the upstream is full.
   --dialect NAME     what these servers are: vllm, sglang, tgi, triton, trtllm, ray_serve, llama_cpp, ollama or lmdeploy
@@ -32,12 +34,13 @@ usage: gateway [--listen ADDRESS] [--policy FILE] [--prices FILE] [--upstream UR
 environment: GATEWAY_UPSTREAM_KEY, the key sent to the upstream; GATEWAY_ADMIN_KEY, the key of /admin and /metrics,
 made up and printed if left out. SIGHUP or POST /admin/reload reads the policy again.";
 
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 14] = [
     "--listen",
     "--policy",
     "--prices",
     "--upstream",
     "--max-body",
+    "--workers",
     "--metrics",
     "--dialect",
     "--pool",
@@ -50,6 +53,9 @@ const OPTIONS: [&str; 13] = [
 
 /// The most requests that a replica may be said to run.
 const MAX_RUNNING: u64 = 1 << 20;
+
+/// The most workers.
+const MAX_WORKERS: usize = 1024;
 
 /// The arguments.
 #[derive(Debug, Clone)]
@@ -64,6 +70,8 @@ pub struct Args {
     pub upstream: Option<String>,
     /// The largest request body in bytes.
     pub max_body: usize,
+    /// The threads that serve connections; one for each core if `None`.
+    pub workers: Option<NonZeroUsize>,
     /// Who tells how full the upstream is.
     pub metrics: Option<Metrics>,
     /// Whose JWTs are believed.
@@ -84,7 +92,16 @@ pub struct Jwt {
 impl Default for Args {
     fn default() -> Args {
         let listen = SocketAddr::from(([127, 0, 0, 1], 8080));
-        Args { listen, policy: None, prices: None, upstream: None, max_body: 10 << 20, metrics: None, jwt: None }
+        Args {
+            listen,
+            policy: None,
+            prices: None,
+            upstream: None,
+            max_body: 10 << 20,
+            workers: None,
+            metrics: None,
+            jwt: None,
+        }
     }
 }
 
@@ -124,6 +141,11 @@ impl Args {
                 "--policy" => args.policy = Some(value.into()),
                 "--prices" => args.prices = Some(value.into()),
                 "--upstream" => args.upstream = Some(value),
+                "--workers" => {
+                    let workers = value.parse().ok().filter(|workers| (1..=MAX_WORKERS).contains(workers));
+                    let workers = workers.and_then(NonZeroUsize::new);
+                    args.workers = Some(workers.ok_or_else(|| bad(&format!("a number from 1 to {MAX_WORKERS}")))?);
+                }
                 "--metrics" => pool.urls.push(value),
                 "--dialect" => {
                     let dialect = Dialect::parse(&value).filter(|dialect| !dialect.paths().is_empty());
@@ -209,7 +231,8 @@ mod tests {
         let none = read("").unwrap().unwrap();
         assert!(none.policy.is_none() && none.upstream.is_none() && none.metrics.is_none() && none.jwt.is_none());
         assert!(read("--policy p --help").unwrap().is_none());
-        let args = read("--listen=0.0.0.0:0 --upstream http://h:1 --max-body 7").unwrap().unwrap();
+        let args = read("--listen=0.0.0.0:0 --upstream http://h:1 --max-body 7 --workers 3").unwrap().unwrap();
+        assert_eq!(args.workers, NonZeroUsize::new(3));
         assert_eq!((args.listen.port(), args.upstream.as_deref(), args.max_body), (0, Some("http://h:1"), 7));
         let jwt = Jwt { key: "k".into(), issuer: "i".into(), audience: "a".into() };
         assert_eq!(read("--jwt-key=k --jwt-issuer i --jwt-audience a").unwrap().unwrap().jwt, Some(jwt));
@@ -236,6 +259,7 @@ mod tests {
             ("--polcy p", "unknown option --polcy"),
             ("--policy", "--policy needs a value"),
             ("--listen here", "--listen here: an address"),
+            ("--workers 0", "--workers 0: a number from 1"),
             ("--max-body 0", "--max-body 0: a number of bytes"),
             ("--jwt-key k --jwt-issuer i", "--jwt-key, --jwt-issuer and --jwt-audience go together"),
             ("--max-body many", "--max-body many: a number of bytes"),

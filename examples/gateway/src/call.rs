@@ -12,12 +12,13 @@ use axum::http::{HeaderMap, header};
 use axum::response::Response;
 use quota_core::Lease;
 use quota_core::respond::Headers;
-use quota_core::usage::{Outcome, outcome_of};
+use quota_core::usage::{Outcome, outcome_of, without_content};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use crate::answer::{Fault, add_headers};
+use crate::aside::aside;
 use crate::endpoint::Endpoint;
 use crate::relay;
 use crate::upstream::{Unanswered, Upstream};
@@ -58,7 +59,7 @@ pub struct Call {
     /// What is called.
     pub endpoint: Endpoint,
     /// The upstream's body.
-    pub body: String,
+    pub body: Vec<u8>,
     /// Whether usage in a stream is kept from the asker, who has not asked for it.
     pub strip_usage: bool,
     /// Headers of the answer, whatever it is.
@@ -101,7 +102,8 @@ impl Call {
         let (outcome, fault) = match sent {
             Some(Ok(response)) if !response.status().is_success() => self.refused(response).await,
             Some(Ok(response)) if is_stream(response.headers()) => {
-                return relay::relay(self, response.into_body(), reply).await;
+                // Boxed, since most of what a call keeps would be for streams.
+                return Box::pin(relay::relay(self, response.into_body(), reply)).await;
             }
             Some(Ok(response)) => match self.whole(response).await {
                 Ok((outcome, response)) => {
@@ -137,7 +139,7 @@ impl Call {
         let (mut parts, body) = response.into_parts();
         let read = alive(&self.lease, self.patience.answer, to_bytes(body, MAX_ANSWER)).await;
         let bytes = read.ok_or_else(late)?.map_err(|_| broken())?;
-        let json = serde_json::from_slice::<Value>(&bytes).ok();
+        let json = aside(bytes.len(), || without_content(&bytes));
         let outcome = outcome_of(Some(parts.status.as_u16()), self.endpoint.dialect, json.as_ref());
         let kind = parts.headers.get(header::CONTENT_TYPE).cloned();
         parts.headers = kind.into_iter().map(|kind| (header::CONTENT_TYPE, kind)).collect();

@@ -76,6 +76,12 @@ pub const MESSAGES: Endpoint = Endpoint {
 pub const ENDPOINTS: [Endpoint; 5] = [CHAT, COMPLETIONS, RESPONSES, EMBEDDINGS, MESSAGES];
 
 impl Endpoint {
+    /// The endpoint at a path.
+    pub fn of(path: &str) -> Option<Endpoint> {
+        let path = path.strip_prefix("/v1")?;
+        ENDPOINTS.into_iter().find(|endpoint| endpoint.path == path)
+    }
+
     /// The body of an error as the last event of a stream that has begun: the clients raise it where they stand.
     pub fn last_event(&self, mut body: Value) -> String {
         match self.dialect {

@@ -1,29 +1,27 @@
 //! The gateway as a program: arguments, socket, signals, and what it says when it starts.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::available_parallelism;
 
-use axum::serve::ListenerExt;
 use gateway::args::{Args, USAGE};
 use gateway::call::Patience;
 use gateway::identity::Identity;
-use gateway::server::{Config, Gateway, random_hex, router};
+use gateway::serve::serve;
+use gateway::server::{Config, Gateway, random_hex};
 use gateway::simulated::{QUICK, Simulation};
 use gateway::source::{DEMO_KEY, DEMO_KEYS, Source};
 use gateway::upstream::Upstream;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 
 /// Bodies take kilobytes, for which glibc's allocator tidies its lists: it had a third of a request's processor time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How long requests may go on after the signal to stop.
-const GRACE: Duration = Duration::from_secs(10);
-
-#[tokio::main]
+// Workers have threads of their own; this one takes connections and signals.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = match Args::read(std::env::args().skip(1)) {
         Ok(Some(args)) => args,
@@ -83,32 +81,8 @@ async fn run(args: Args) -> Result<(), String> {
     reload_on_hangup(gateway.clone());
     let stop = asked_to_stop();
     greet(&args, &gateway, address, made_up.as_deref());
-    serve(listener, gateway, stop).await
-}
-
-async fn serve(listener: TcpListener, gateway: Arc<Gateway>, asked: impl Future<Output = ()>) -> Result<(), String> {
-    let stop = Arc::new(Notify::new());
-    let stopping = stop.clone();
-    // The pieces of a stream are small: each would wait for the acknowledgement of the one before.
-    let listener = listener.tap_io(|connection| drop(connection.set_nodelay(true)));
-    let server =
-        axum::serve(listener, router(gateway.clone())).with_graceful_shutdown(async move { stopping.notified().await });
-    let mut server = tokio::spawn(server.into_future());
-    tokio::select! {
-        ended = &mut server => return told(ended),
-        () = asked => {
-            stop.notify_one();
-            gateway.dashboard.close();
-        }
-    }
-    match tokio::time::timeout(GRACE, server).await {
-        Ok(ended) => told(ended),
-        Err(_) => Err(format!("requests were cut off {} s after the signal to stop", GRACE.as_secs())),
-    }
-}
-
-fn told(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> Result<(), String> {
-    ended.map_err(|why| why.to_string())?.map_err(|why| why.to_string())
+    let cores = || available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    serve(listener, gateway, args.workers.unwrap_or_else(cores), stop).await
 }
 
 /// Says where it listens and how to try it out.

@@ -14,7 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::answer::{Fault, Manner};
 use crate::endpoint::Endpoint;
 
-/// Members by which some upstreams let a body choose address, account or another model, or go before others.
+/// Members by which some upstreams let a body choose address, account or another model, or go before others; in order.
 const IGNORED: [&str; 16] = [
     "api_base",
     "api_key",
@@ -51,7 +51,7 @@ pub struct Agreed {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Rewritten {
     /// JSON.
-    pub body: String,
+    pub body: Vec<u8>,
     /// Whether the asker has not asked for the usage that the stream will have.
     pub strip_usage: bool,
 }
@@ -66,10 +66,8 @@ type Members<'a> = BTreeMap<String, Cow<'a, RawValue>>;
 pub fn rewrite(endpoint: &Endpoint, body: &[u8], stream: bool, agreed: &Agreed) -> Result<Rewritten, Fault> {
     let written: BTreeMap<String, &RawValue> =
         serde_json::from_slice(body).map_err(|_| invalid("body", "an object"))?;
-    let mut members: Members = written.into_iter().map(|(name, raw)| (name, Cow::Borrowed(raw))).collect();
-    for name in IGNORED {
-        members.remove(name);
-    }
+    let kept = written.into_iter().filter(|(name, _)| IGNORED.binary_search(&&**name).is_err());
+    let mut members: Members = kept.map(|(name, raw)| (name, Cow::Borrowed(raw))).collect();
     set(&mut members, "model", &*agreed.model);
     bound(&mut members, endpoint.bounds, agreed.max_output_tokens);
     if let Some(hint) = agreed.priority.filter(|_| endpoint.manner == Manner::OpenAi) {
@@ -85,8 +83,7 @@ pub fn rewrite(endpoint: &Endpoint, body: &[u8], stream: bool, agreed: &Agreed) 
     // What is added is short.
     let mut rewritten = Vec::with_capacity(body.len() + 128);
     serde_json::to_writer(&mut rewritten, &members).map_err(|_| invalid("body", "JSON"))?;
-    let body = String::from_utf8(rewritten).map_err(|_| invalid("body", "UTF-8"))?;
-    Ok(Rewritten { body, strip_usage })
+    Ok(Rewritten { body: rewritten, strip_usage })
 }
 
 fn invalid(field: &str, allowed: &str) -> Fault {
@@ -190,7 +187,7 @@ mod tests {
 
     fn run(endpoint: &Endpoint, body: Value, stream: bool, agreed: &Agreed) -> (Value, bool) {
         let rewritten = rewrite(endpoint, body.to_string().as_bytes(), stream, agreed).unwrap();
-        (serde_json::from_str(&rewritten.body).unwrap(), rewritten.strip_usage)
+        (serde_json::from_slice(&rewritten.body).unwrap(), rewritten.strip_usage)
     }
 
     #[test]
@@ -237,6 +234,8 @@ mod tests {
         let asked = json!({ "model": "alias", "api_base": "http://x", "api_key": "k", "tenant_id": "t", "top_k": 3 });
         let (body, _) = run(&EMBEDDINGS, asked, false, &agreed(1));
         assert_eq!(body, json!({ "model": "m", "top_k": 3 }));
+        let asked: Value = IGNORED.into_iter().map(|name| (name.to_owned(), json!("x"))).collect();
+        assert_eq!(run(&EMBEDDINGS, asked, false, &agreed(1)).0, json!({ "model": "m" }));
     }
 
     #[test]
@@ -272,6 +271,6 @@ mod tests {
         let asked = r#"{"tools":[{"type":"function","function":{"name":"web_search"}},{"type":"function","function":{"name":"sum","parameters":{"z":1.0,"a":2}}}],"tool_choice":{"type":"function","function":{"name":"web_search"}}}"#;
         let body = rewrite(&EMBEDDINGS, asked.as_bytes(), false, &agreed).unwrap().body;
         let kept = r#""tools":[{"type":"function","function":{"name":"sum","parameters":{"z":1.0,"a":2}}}]"#;
-        assert_eq!(body, format!(r#"{{"model":"",{kept}}}"#));
+        assert_eq!(String::from_utf8(body).unwrap(), format!(r#"{{"model":"",{kept}}}"#));
     }
 }

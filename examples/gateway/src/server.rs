@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, Uri, header};
 use axum::response::Response;
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::get;
 use quota_core::gpu::Dialect;
 use quota_core::keeper::Keeper;
 use quota_core::key::Digest;
@@ -22,7 +22,6 @@ use serde_json::{Value, json};
 use crate::answer::{Fault, Manner, add_headers, json_response};
 use crate::call::Patience;
 use crate::dashboard::{self, Dashboard};
-use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::identity::Identity;
 use crate::pools::{self, Metrics, Watch};
 use crate::source::Source;
@@ -61,7 +60,8 @@ pub struct Gateway {
     /// What tells the upstream whose turn it is.
     pub(crate) hints: Option<Dialect>,
     pub(crate) admin_key: Digest,
-    pub(crate) upstream: Arc<Upstream>,
+    /// What each worker has connections of its own to.
+    pub(crate) upstream: Upstream,
     pub(crate) max_body: usize,
     pub(crate) patience: Patience,
     identity: Identity,
@@ -74,13 +74,9 @@ pub struct Gateway {
     ids: AtomicU64,
 }
 
-/// The gateway's routes.
-pub fn router(gateway: Arc<Gateway>) -> Router {
-    let mut router = Router::new();
-    for endpoint in ENDPOINTS {
-        router = router.route(&format!("/v1{}", endpoint.path), spends(endpoint));
-    }
-    router
+/// The routes that spend nothing; those that do are [`ENDPOINTS`](crate::endpoint::ENDPOINTS).
+pub(crate) fn router(gateway: Arc<Gateway>) -> Router {
+    Router::new()
         .route("/v1/models", get(|State(g): State<Arc<Gateway>>, h| async move { g.models(&h) }))
         .route(
             "/v1/models/{*name}",
@@ -94,10 +90,6 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .fallback(nowhere)
         .method_not_allowed_fallback(nowhere)
         .with_state(gateway)
-}
-
-fn spends(endpoint: Endpoint) -> MethodRouter<Arc<Gateway>> {
-    post(move |State(g): State<Arc<Gateway>>, h, b| async move { g.spend(endpoint, h, b).await })
 }
 
 async fn nowhere(method: Method, uri: Uri, headers: HeaderMap) -> Response {
@@ -127,7 +119,7 @@ impl Gateway {
             admin_key: Digest::of(&config.admin_key),
             identity: config.identity,
             source: config.source,
-            upstream: Arc::new(config.upstream),
+            upstream: config.upstream,
             max_body: config.max_body,
             patience: config.patience,
             id_prefix: random_hex(8)?,

@@ -3,12 +3,15 @@
 //! Invariant: the tenant comes from the key alone; no header and no member of a body names another one, or another
 //! upstream.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use axum::response::Response;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use quota_core::request::MAX_RUN_ID;
 use quota_core::{Lease, Principal, Request};
 use serde_json::Value;
@@ -16,10 +19,12 @@ use tokio::sync::oneshot;
 use tokio_stream::StreamExt;
 
 use crate::answer::{Fault, add_headers};
+use crate::aside::aside;
 use crate::call::Call;
 use crate::endpoint::Endpoint;
 use crate::rewrite::{Agreed, rewrite};
 use crate::server::Gateway;
+use crate::upstream::Upstream;
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -38,17 +43,24 @@ struct Shown {
 
 impl Gateway {
     /// Runs a request of an endpoint that spends quota.
-    pub(crate) async fn spend(&self, endpoint: Endpoint, headers: HeaderMap, body: Body) -> Response {
+    pub(crate) async fn spend(
+        &self,
+        endpoint: Endpoint,
+        upstream: &Arc<Upstream>,
+        headers: HeaderMap,
+        body: Incoming,
+    ) -> Response {
         let manner = endpoint.manner;
         let own_id = self.new_id();
         let mut response = match self.authenticate(manner, &headers) {
             Ok(who) => {
                 let mut shown = Shown { who, model: None };
-                match self.admitted(endpoint, &own_id, &headers, body, &mut shown).await {
+                match self.admitted(endpoint, upstream, &own_id, &headers, body, &mut shown).await {
                     Ok(call) => {
                         let (reply, answer) = oneshot::channel();
                         // A task of its own: the lease must end by what the upstream did, even if the asker leaves.
-                        tokio::spawn(call.run(reply));
+                        // Boxed, as it would be copied about while the task is made.
+                        tokio::spawn(Box::pin(call.run(reply)));
                         let lost = "The gateway failed; the request may have run.";
                         answer.await.unwrap_or_else(|_| manner.fault(&Fault::new(500, "internal_error", lost)))
                     }
@@ -70,16 +82,17 @@ impl Gateway {
     async fn admitted(
         &self,
         endpoint: Endpoint,
+        upstream: &Arc<Upstream>,
         own_id: &str,
         headers: &HeaderMap,
-        body: Body,
+        body: Incoming,
         shown: &mut Shown,
     ) -> Result<Call, Box<Response>> {
         let manner = endpoint.manner;
         let fault = |fault: Fault| Box::new(manner.fault(&fault));
         let who = shown.who.clone();
         let bytes = read_body(headers, body, self.max_body).await.map_err(fault)?;
-        let mut request = read_request(endpoint, &bytes).map_err(fault)?;
+        let mut request = aside(bytes.len(), || read_request(endpoint, &bytes)).map_err(fault)?;
         request.id = Some(request_id(&who, headers, own_id).map_err(fault)?.into());
         request.run_id = run_id(headers).map_err(fault)?;
         if let Some(user) = request.user.as_deref() {
@@ -87,7 +100,9 @@ impl Gateway {
         }
         shown.model = Some(request.model.clone());
         // An asker who leaves drops this future, and with it the place in the queue.
-        let turn = self.gate.acquire(&who, &request).await;
+        let mut turn = pin!(self.gate.acquire(&who, &request));
+        // Its first step counts the input.
+        let turn = poll_fn(|context| aside(bytes.len(), || turn.as_mut().poll(context))).await;
         let lease = turn.map_err(|refusal| Box::new(manner.refusal(&refusal)))?;
         if lease.is_repeat() {
             // One settlement would pay for many calls.
@@ -95,7 +110,7 @@ impl Gateway {
             return Err(fault(Fault::new(409, "request_in_progress", told).header("x-should-retry", "false")));
         }
         let agreed = self.agreed(&lease, &request);
-        let rewritten = match rewrite(&endpoint, &bytes, request.stream, &agreed) {
+        let rewritten = match aside(bytes.len(), || rewrite(&endpoint, &bytes, request.stream, &agreed)) {
             Ok(rewritten) => rewritten,
             Err(why) => {
                 // It has not left yet, so this succeeds.
@@ -114,7 +129,7 @@ impl Gateway {
         }
         Ok(Call {
             lease,
-            upstream: self.upstream.clone(),
+            upstream: upstream.clone(),
             endpoint,
             body: rewritten.body,
             strip_usage: rewritten.strip_usage,
@@ -134,7 +149,7 @@ impl Gateway {
 }
 
 /// The whole body, if it is not too large and comes in time.
-async fn read_body(headers: &HeaderMap, body: Body, max_body: usize) -> Result<Vec<u8>, Fault> {
+async fn read_body(headers: &HeaderMap, body: Incoming, max_body: usize) -> Result<Vec<u8>, Fault> {
     let too_large = |found: usize| {
         let told = format!("The body is too large: {found} bytes; allowed: {}.", max_body);
         Fault::new(413, "body_too_large", told)

@@ -2,6 +2,8 @@
 //!
 //! Invariant: linear in the bytes, and never more than [`MAX_EVENT`] bytes and one piece are kept.
 
+use memchr::memchr2;
+
 /// The longest event, in bytes.
 pub const MAX_EVENT: usize = 4 << 20;
 
@@ -37,7 +39,7 @@ impl Events {
 
     /// The next whole event with the blank line that ends it.
     pub fn next_event(&mut self) -> Option<&[u8]> {
-        while let Some(end) = self.buffer[self.scanned..].iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        while let Some(end) = memchr2(b'\n', b'\r', &self.buffer[self.scanned..]) {
             self.scanned += end + 1;
             if blank_line(&self.buffer[self.taken..self.scanned]) {
                 let event = self.taken..self.scanned;

@@ -60,7 +60,8 @@ pub(super) fn count(parts: &[Part], kind: Kind, tokenizer: Tokenizer, model: &st
     let is_chat = kind == Kind::Chat && parts.iter().any(|part| matches!(part, Part::Message { .. }));
     if is_chat {
         sum.known(framing.request);
-        let preamble = PREAMBLES.iter().find(|(start, _)| starts_with(bare(model), start));
+        let name = bare(model);
+        let preamble = PREAMBLES.iter().find(|(start, _)| starts_with(name, start));
         sum.may_add(preamble.map_or(0, |(_, tokens)| *tokens));
     }
     for part in parts {

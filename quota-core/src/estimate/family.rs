@@ -89,12 +89,18 @@ impl Family {
     }
 }
 
+/// Where in a name a vendor's may begin, at most, in bytes: a region stands before it.
+const FARTHEST: usize = 8;
+
 /// A model's name without what providers put before it.
 pub(super) fn bare(model: &str) -> &str {
     let name = model.rsplit('/').next().unwrap_or(model);
     let name = name.strip_prefix("ft:").unwrap_or(name);
+    let bytes = name.as_bytes();
     for vendor in ["anthropic.", "meta.", "deepseek.", "qwen.", "openai."] {
-        if let Some(at) = name.find(vendor).filter(|at| *at <= 8) {
+        // A search for a text would first prepare itself, for each request anew.
+        let stands = |at: &usize| bytes.get(*at..).is_some_and(|rest| rest.starts_with(vendor.as_bytes()));
+        if let Some(at) = (0..=FARTHEST).find(stands) {
             return &name[at + vendor.len()..];
         }
     }

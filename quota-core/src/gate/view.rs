@@ -2,6 +2,7 @@
 //!
 //! Floor 3. Invariant: nothing here takes, gives back or journals.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -153,10 +154,10 @@ impl<S: Store> Gate<S> {
         });
         shared.store.read(lineup.clone(), move |words| {
             let terms = rosters.iter().flat_map(|roster| roster.terms.iter());
-            let mut seen = std::collections::HashSet::new();
+            let mut seen = BTreeSet::new();
             let mut balances = Vec::new();
             for ((bound, term), word) in lineup.limits().zip(terms).zip(words.unwrap_or_default()) {
-                let fresh = seen.insert((bound.scope.clone(), bound.limit.clone()));
+                let fresh = seen.insert(bound.names());
                 if !fresh || term.shared && !operator {
                     continue;
                 }

@@ -2,6 +2,7 @@
 //!
 //! Floor 4. Invariant: what is shown as remaining is never below 0, and every value is printable ASCII.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use crate::refusal::Balance;
@@ -22,6 +23,9 @@ const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 /// The longest text in a header value, in bytes of the value.
 const MAX_TEXT: usize = 256;
+
+/// What an item of `RateLimit` or `RateLimit-Policy` mostly fits in, in bytes.
+const ITEM: usize = 80;
 
 /// `x-ratelimit-{limit,remaining,reset}-{requests,tokens}`: of each kind the balance with the least remaining.
 ///
@@ -103,27 +107,46 @@ pub fn ietf(balances: &[Balance]) -> Headers {
     if shown.is_empty() {
         return Headers::new();
     }
-    let list = |item: fn(&Balance) -> String| shown.iter().map(|b| item(b)).collect::<Vec<_>>().join(", ");
-    vec![("ratelimit-policy", list(policy_item)), ("ratelimit", list(state_item))]
+    // Every answer has them: they are written in place, and a name once for both.
+    let (mut policies, mut states) =
+        (String::with_capacity(shown.len() * ITEM), String::with_capacity(shown.len() * ITEM));
+    for (nth, balance) in shown.into_iter().enumerate() {
+        if nth > 0 {
+            policies.push_str(", ");
+            states.push_str(", ");
+        }
+        let start = policies.len();
+        push_name(&mut policies, balance);
+        states.push_str(&policies[start..]);
+        push_policy(&mut policies, balance);
+        push_state(&mut states, balance);
+    }
+    vec![("ratelimit-policy", policies), ("ratelimit", states)]
 }
 
-fn policy_item(balance: &Balance) -> String {
-    let mut item = format!("{};q={}", name(balance), balance.hard.min(MAX_INTEGER));
+fn push_policy(list: &mut String, balance: &Balance) {
+    push_number(list, ";q=", balance.hard.min(MAX_INTEGER));
     if let Some(unit) = unit(balance.meter) {
-        item.push_str(&format!(";qu=\"{unit}\""));
+        list.push_str(";qu=\"");
+        list.push_str(unit);
+        list.push('"');
     }
     if let Some(window) = balance.window {
-        item.push_str(&format!(";w={}", window.div_ceil(SECOND).clamp(1, MAX_INTEGER)));
+        push_number(list, ";w=", window.div_ceil(SECOND).clamp(1, MAX_INTEGER));
     }
-    item
 }
 
-fn state_item(balance: &Balance) -> String {
-    let mut item = format!("{};r={}", name(balance), remains(balance).min(MAX_INTEGER));
+fn push_state(list: &mut String, balance: &Balance) {
+    push_number(list, ";r=", remains(balance).min(MAX_INTEGER));
     if let Some(time) = more_in(balance) {
-        item.push_str(&format!(";t={}", nanos(time).div_ceil(SECOND).min(MAX_INTEGER)));
+        push_number(list, ";t=", nanos(time).div_ceil(SECOND).min(MAX_INTEGER));
     }
-    item
+}
+
+fn push_number(list: &mut String, name: &str, number: u64) {
+    list.push_str(name);
+    // Writing to a text does not fail.
+    let _ = write!(list, "{number}");
 }
 
 /// The unit of a meter, `None` for the default, `requests`.
@@ -187,9 +210,24 @@ fn duration(time: Duration) -> String {
 }
 
 /// A limit's name as a structured string.
-fn name(balance: &Balance) -> String {
-    let text = ascii(&format!("{}/{}", balance.scope, balance.limit));
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+fn push_name(list: &mut String, Balance { scope, limit, .. }: &Balance) {
+    list.push('"');
+    if scope.len() + 1 + limit.len() <= MAX_TEXT && stands_as_it_is(scope) && stands_as_it_is(limit) {
+        list.push_str(scope);
+        list.push('/');
+        list.push_str(limit);
+    } else {
+        let text = ascii(&format!("{scope}/{limit}"));
+        list.push_str(&text.replace('\\', "\\\\").replace('"', "\\\""));
+    }
+    list.push('"');
+}
+
+/// Whether a text is printable ASCII without what a structured string escapes.
+fn stands_as_it_is(text: &str) -> bool {
+    let stands = |byte: u8| (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\');
+    // Without an early end it is made into vector instructions.
+    text.bytes().fold(true, |all, byte| all & stands(byte))
 }
 
 /// A text as the value of a header: printable ASCII as it is, every other byte percent-encoded, cut at 256 bytes.

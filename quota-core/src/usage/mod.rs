@@ -5,6 +5,7 @@
 mod anthropic;
 mod bedrock;
 mod cohere;
+mod content;
 mod detect;
 mod difference;
 mod gemini;
@@ -27,6 +28,7 @@ use serde_json::Value;
 
 use crate::units::{Amounts, Meter, Pico, Usd};
 
+pub use content::without_content;
 pub use outcome::{Outcome, outcome_of};
 pub use report::Unusable;
 pub use stream::{StreamEnd, StreamReader};

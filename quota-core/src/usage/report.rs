@@ -104,7 +104,6 @@ impl Found<'_> {
 pub(super) fn locate(value: &Value) -> Result<Found<'_>, Unusable> {
     let top = value.as_object().ok_or(Unusable::Missing)?;
     let nested = || HOLDERS.into_iter().filter_map(|key| top.get(key)?.as_object());
-    let bare = is_bare(top);
     for (names, first) in NAMES.into_iter().zip([true, false]) {
         for holder in std::iter::once(top).chain(nested()) {
             for key in names {
@@ -117,7 +116,7 @@ pub(super) fn locate(value: &Value) -> Result<Found<'_>, Unusable> {
                 }
             }
         }
-        if bare {
+        if is_bare(top) {
             return Ok(Found { counts: Counts::top(top), beside: Counts::top(top) });
         }
     }

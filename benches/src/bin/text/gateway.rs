@@ -1,9 +1,13 @@
 //! S10: what the gateway adds to a call of the upstream, over 64 connections that are kept.
 //!
-//! The gateway is the program itself, `target/release/gateway`. The upstream is one thread that answers at once, the load
-//! comes from another one, and all share the machine's cores. The same load goes to the upstream directly, in turns with
-//! that through the gateway.
+//! The gateway is the program itself, `target/release/gateway`. The same load goes to the upstream directly, in turns with
+//! that through the gateway. *Apart*, the gateway has one core to itself, and the load and the upstream are one thread on
+//! another, which never sleeps, so that only what the gateway adds is measured. *Shared*, the upstream is one thread that
+//! answers at once, the load comes from another one, and all share the machine's cores: how long they wait for one is
+//! measured too.
 
+mod cores;
+mod head;
 mod load;
 mod upstream;
 
@@ -12,14 +16,16 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use load::Load;
+use cores::Cores;
+use load::{Load, Told};
+use upstream::Upstream;
 
 use crate::row::{Figure, Target, at_part};
 
 /// Connections.
 const CONNECTIONS: usize = 64;
 /// How long each round lasts, and how many there are of each kind.
-const ROUND: Duration = Duration::from_secs(2);
+const ROUND: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
 
 /// Limits that nobody reaches, of eight kinds in three scopes. The key is `bench`.
@@ -43,13 +49,14 @@ struct Gateway {
 }
 
 impl Gateway {
-    fn start(upstream: SocketAddr) -> Gateway {
+    fn start(upstream: SocketAddr, cores: Option<&Cores>) -> Gateway {
         let own = std::env::current_exe().expect("a path of this program");
         let program = own.with_file_name("gateway");
         assert!(program.exists(), "{} is missing: cargo build --release -p gateway", program.display());
         let policy = std::env::temp_dir().join(format!("bench-policy-{}.yaml", std::process::id()));
         std::fs::write(&policy, POLICY).expect("a policy in the temporary folder");
-        let mut process = Command::new(program)
+        let mut command = cores.map_or_else(|| Command::new(&program), |cores| cores.command(&program));
+        let mut process = command
             .args(["--listen", "127.0.0.1:0", "--upstream", &format!("http://{upstream}"), "--policy"])
             .arg(&policy)
             .stdout(Stdio::piped())
@@ -82,70 +89,96 @@ impl Drop for Gateway {
     }
 }
 
-/// Measures and prints.
+/// Measures with cores of the gateway's own, and with cores that all share.
 pub fn run() {
-    let upstream = upstream::start();
-    let gateway = Gateway::start(upstream);
-    for stream in [false, true] {
-        let kind = if stream { "stream" } else { "whole" };
-        let what = |what: &str| format!("gateway, {kind}: {what}");
-        let run = |to: SocketAddr, rate| Load { to, stream, rate }.run(CONNECTIONS, ROUND);
-        // What comes through the gateway, and what of its processor time each request takes.
-        let through = |rate, each: &mut Vec<f64>| {
-            let before = gateway.cpu();
-            let told = run(gateway.address, rate);
-            each.extend(before.zip(gateway.cpu()).map(|(before, after)| (after - before) / told.micros.len() as f64));
-            told
-        };
-        let spent = |mut each: Vec<f64>, when: &str| {
-            if !each.is_empty() {
-                let (value, what) = (at_part(&mut each, 0.5), what(&format!("its processor time a request, {when}")));
-                Figure { row: "S10", what, value, unit: "us", target: Target::None, beside: None }.print();
+    match Cores::apart() {
+        Ok(cores) => {
+            println!("S10  apart: the gateway on core {}, the load and the upstream on {}", cores.gateway, cores.load);
+            let upstream = Upstream::new();
+            let gateway = Gateway::start(upstream.address, Some(&cores));
+            Setup { name: "apart", gateway, address: upstream.address, upstream: Some(upstream) }.measure();
+        }
+        Err(why) => println!("S10  apart: no figures: {why}"),
+    }
+    let upstream = Upstream::new();
+    let address = upstream.address;
+    upstream.run();
+    Setup { name: "shared", gateway: Gateway::start(address, None), address, upstream: None }.measure();
+}
+
+/// Who runs where.
+struct Setup {
+    name: &'static str,
+    gateway: Gateway,
+    /// The upstream's.
+    address: SocketAddr,
+    /// The upstream, where it takes turns with the load.
+    upstream: Option<Upstream>,
+}
+
+impl Setup {
+    fn measure(mut self) {
+        [false, true].into_iter().for_each(|stream| self.measure_kind(stream));
+    }
+
+    fn measure_kind(&mut self, stream: bool) {
+        let (mut peaks, mut direct_peaks, mut spent) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            peaks.push(self.through(stream, None, &mut spent).rate());
+            direct_peaks.push(self.direct(stream, None).rate());
+        }
+        let median = |mut values: Vec<f64>| at_part(&mut values, 0.5);
+        let (peak, beside) = (median(peaks), ("the upstream", median(direct_peaks)));
+        self.print(stream, "requests at its peak", peak, "1/s", Target::None, Some(beside));
+        if !spent.is_empty() {
+            self.print(stream, "its processor time a request, at its peak", median(spent), "us", Target::None, None);
+        }
+        let (mut added, mut direct) = ([Vec::new(), Vec::new()], [Vec::new(), Vec::new()]);
+        let (half, parts, mut spent) = (Some(peak / 2.0), [0.5, 0.99], Vec::new());
+        for _ in 0..ROUNDS {
+            let mut through = self.through(stream, half, &mut spent).micros;
+            let mut alone = self.direct(stream, half).micros;
+            for (nth, part) in parts.into_iter().enumerate() {
+                let alone = at_part(&mut alone, part);
+                added[nth].push(at_part(&mut through, part) - alone);
+                direct[nth].push(alone);
             }
-        };
-        let (mut peaks, mut direct_peaks, mut each) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            peaks.push(through(None, &mut each).rate());
-            direct_peaks.push(run(upstream, None).rate());
         }
-        let (peak, direct_peak) = (at_part(&mut peaks, 0.5), at_part(&mut direct_peaks, 0.5));
-        Figure {
-            row: "S10",
-            what: what("requests at its peak"),
-            value: peak,
-            unit: "1/s",
-            target: Target::None,
-            beside: Some(("the upstream", direct_peak)),
+        let ([middle, tail], [direct_middle, direct_tail]) = (added.map(median), direct.map(median));
+        self.print(stream, "added at half of it, median", middle, "us", Target::AtMost(100.0), None);
+        self.print(stream, "added at half of it, p99", tail, "us", Target::AtMost(1000.0), None);
+        if !spent.is_empty() {
+            self.print(stream, "its processor time a request, at half of it", median(spent), "us", Target::None, None);
         }
-        .print();
-        spent(each, "at its peak");
-        let (mut added, mut tail) = (Vec::new(), Vec::new());
-        let (mut direct_median, mut each) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            let half = Some(peak / 2.0);
-            let mut through = through(half, &mut each).micros;
-            let mut direct = run(upstream, half).micros;
-            direct_median.push(at_part(&mut direct, 0.5));
-            added.push(at_part(&mut through, 0.5) - at_part(&mut direct, 0.5));
-            tail.push(at_part(&mut through, 0.99) - at_part(&mut direct, 0.99));
-        }
-        for (name, mut values, most) in
-            [("added at half of it, median", added, 100.0), ("added at half of it, p99", tail, 1000.0)]
-        {
-            let value = at_part(&mut values, 0.5);
-            Figure { row: "S10", what: what(name), value, unit: "us", target: Target::AtMost(most), beside: None }
-                .print();
-        }
-        spent(each, "at half of it");
-        let value = at_part(&mut direct_median, 0.5);
-        Figure {
-            row: "S10",
-            what: what("the upstream alone, median"),
-            value,
-            unit: "us",
-            target: Target::None,
-            beside: None,
-        }
-        .print();
+        self.print(stream, "the upstream alone, median", direct_middle, "us", Target::None, None);
+        self.print(stream, "the upstream alone, p99", direct_tail, "us", Target::None, None);
+    }
+
+    /// What comes through the gateway, and what of its processor time each request takes.
+    fn through(&mut self, stream: bool, rate: Option<f64>, spent: &mut Vec<f64>) -> Told {
+        let before = self.gateway.cpu();
+        let load = Load { to: self.gateway.address, stream, rate };
+        let told = load.run(CONNECTIONS, ROUND, self.upstream.as_mut());
+        let after = self.gateway.cpu();
+        spent.extend(before.zip(after).map(|(before, after)| (after - before) / told.micros.len() as f64));
+        told
+    }
+
+    fn direct(&mut self, stream: bool, rate: Option<f64>) -> Told {
+        Load { to: self.address, stream, rate }.run(CONNECTIONS, ROUND, self.upstream.as_mut())
+    }
+
+    fn print(
+        &self,
+        stream: bool,
+        what: &str,
+        value: f64,
+        unit: &'static str,
+        target: Target,
+        beside: Option<(&'static str, f64)>,
+    ) {
+        let kind = if stream { "stream" } else { "whole" };
+        let what = format!("{}, {kind}: {what}", self.name);
+        Figure { row: "S10", what, value, unit, target, beside }.print();
     }
 }

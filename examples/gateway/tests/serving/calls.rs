@@ -1,5 +1,6 @@
 //! Chat completions and embeddings, in front of the simulated pool and of servers that misbehave.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::call::Patience;
@@ -11,6 +12,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::harness::*;
 
@@ -147,6 +149,28 @@ async fn bodies_are_checked_and_bounded() {
     let response = request.body(reqwest::Body::wrap_stream(pieces)).send().await.unwrap();
     assert_eq!(response.status().as_u16(), 413);
     assert_eq!(server.used("acme", "rpd"), 0);
+}
+
+#[tokio::test]
+async fn a_large_body_passes_whole_and_leaves_room_for_others() {
+    let (url, seen) = recording().await;
+    let server = Arc::new(in_front_of(&url).await);
+    let mut large = chat("sim-chat");
+    large["metadata"] = json!({ "note": "one more river ".repeat(MAX_BODY * 9 / 10 / 15) });
+    let mut askers = JoinSet::new();
+    for _ in 0..8 {
+        for body in [large.clone(), chat("sim-chat")] {
+            let server = server.clone();
+            askers.spawn(async move { server.chat("acme", &body).await });
+        }
+    }
+    for answer in askers.join_all().await {
+        assert_eq!(answer.status, 200, "{}", answer.text);
+    }
+    let seen = seen.lock().unwrap();
+    let long = seen.iter().filter(|(.., body)| body["metadata"] == large["metadata"]).count();
+    assert_eq!((long, seen.len()), (8, 16));
+    assert_eq!(server.used("acme", "max_inflight"), 0);
 }
 
 #[tokio::test]

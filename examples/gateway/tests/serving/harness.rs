@@ -1,5 +1,6 @@
 //! A gateway that listens, and what it is asked.
 
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use axum::extract::Request;
 use axum::http::HeaderMap;
 use gateway::call::Patience;
 use gateway::identity::Identity;
-use gateway::server::{Config, Gateway, router};
+use gateway::serve::serve;
+use gateway::server::{Config, Gateway};
 use gateway::simulated::Simulation;
 use gateway::source::Source;
 use gateway::upstream::Upstream;
@@ -21,6 +23,7 @@ use tokio::net::TcpListener;
 pub const POLICY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/policy.yaml");
 pub const ADMIN: &str = "the-operator";
 pub const MAX_BODY: usize = 100_000;
+const WORKERS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// How long a test waits for what must happen.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -82,9 +85,11 @@ pub async fn start_with(source: Source, upstream: Upstream, patience: Patience) 
 
 pub async fn start_by(config: Config) -> Server {
     let gateway = Gateway::new(config).unwrap();
-    let url = listen(router(gateway.clone())).await;
-    // The provider of TLS is one for the process; an upstream over HTTP installs it.
-    Upstream::http("http://127.0.0.1:1", None).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(serve(listener, gateway.clone(), WORKERS, std::future::pending()));
+    // The client's provider of TLS is one for the process; the second call finds it installed, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     Server { url, gateway, client: Client::new() }
 }
 

@@ -1,4 +1,4 @@
-//! Load over connections that are kept, from one thread that waits for all of them.
+//! Load over connections that are kept, from one thread that waits for all of them, or never waits and is the upstream too.
 //!
 //! With a rate, requests are due at fixed times, whether or not earlier ones have been answered, and an answer's time counts
 //! from when its request was due: what waits for a connection, or for this thread, has waited. Without one, each connection
@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::head::Head;
+use super::upstream::{PIECE, Upstream};
 
 /// Characters of the prompt.
 const PROMPT: usize = 2000;
@@ -49,20 +52,21 @@ struct Connection {
 }
 
 impl Load {
-    /// Runs for so long, on so many connections.
-    pub fn run(self, connections: usize, time: Duration) -> Told {
+    /// Runs for so long, on so many connections. With an upstream the thread takes turns with it and never waits, so that
+    /// nothing has to wake it; else it waits for answers, and is woken when a request is due.
+    pub fn run(self, connections: usize, time: Duration, mut upstream: Option<&mut Upstream>) -> Told {
         let mut poll = Poll::new().expect("a poll");
         let waker = Waker::new(poll.registry(), DUE).expect("a waker");
         let every = self.rate.map(|rate| Duration::from_secs_f64(1.0 / rate));
         let mut all: Vec<Connection> = (0..connections).map(|number| self.connect(&poll, number)).collect();
         // What is made with the first request of a connection is not what is measured.
-        self.until(&mut poll, &mut all, Instant::now(), Instant::now(), None);
+        self.until(&mut poll, &mut all, Instant::now(), Instant::now(), None, upstream.as_deref_mut());
         let start = Instant::now();
         let end = start + time;
         let micros = std::thread::scope(|scope| {
             // It lives as long as the poll: what is closed wakes nobody.
             let waker = &waker;
-            if let Some(every) = every {
+            if let Some(every) = every.filter(|_| upstream.is_none()) {
                 scope.spawn(move || {
                     let dues = (0..).map(|number| start + every * number).take_while(|due| *due < end);
                     dues.for_each(|due| {
@@ -71,7 +75,7 @@ impl Load {
                     });
                 });
             }
-            self.until(&mut poll, &mut all, start, end, every)
+            self.until(&mut poll, &mut all, start, end, every, upstream)
         });
         Told { micros, time: start.elapsed() }
     }
@@ -93,8 +97,11 @@ impl Load {
         start: Instant,
         end: Instant,
         every: Option<Duration>,
+        mut upstream: Option<&mut Upstream>,
     ) -> Vec<f64> {
         let request = self.request();
+        let mut piece = vec![0; PIECE];
+        let mut heard = Instant::now();
         let mut events = Events::with_capacity(all.len() + 1);
         let mut free: VecDeque<usize> = (0..all.len()).collect();
         let (mut sent, mut micros) = (0, Vec::new());
@@ -109,11 +116,18 @@ impl Load {
             if free.len() == all.len() && due(sent) >= end {
                 return micros;
             }
-            poll.poll(&mut events, Some(PATIENCE)).expect("it waits");
-            assert!(!events.is_empty(), "no answer in {PATIENCE:?}");
+            let wait = upstream.as_ref().map_or(PATIENCE, |_| Duration::ZERO);
+            if let Some(upstream) = &mut upstream {
+                upstream.turn(Some(Duration::ZERO));
+            }
+            poll.poll(&mut events, Some(wait)).expect("it waits");
+            if !events.is_empty() {
+                heard = now;
+            }
+            assert!(heard.elapsed() < PATIENCE, "no answer in {PATIENCE:?}");
             for event in events.iter().filter(|event| event.token() != DUE) {
                 let Token(number) = event.token();
-                if self.is_answered(&mut all[number]) {
+                if self.is_answered(&mut all[number], &mut piece) {
                     micros.push(all[number].due.elapsed().as_nanos() as f64 / 1000.0);
                     free.push_back(number);
                 }
@@ -122,10 +136,9 @@ impl Load {
     }
 
     /// Reads what is there of an answer; whether that is all of it.
-    fn is_answered(self, connection: &mut Connection) -> bool {
-        let mut piece = [0; 16 * 1024];
+    fn is_answered(self, connection: &mut Connection, piece: &mut [u8]) -> bool {
         loop {
-            match connection.socket.read(&mut piece) {
+            match connection.socket.read(piece) {
                 Ok(0) => panic!("the connection ended within {}", String::from_utf8_lossy(&connection.answer)),
                 Ok(length) => connection.answer.extend_from_slice(&piece[..length]),
                 Err(why) if why.kind() == ErrorKind::WouldBlock => break,
@@ -142,10 +155,7 @@ impl Load {
         if self.stream && answer.starts_with(b"HTTP/1.1 200") {
             return answer.ends_with(b"0\r\n\r\n");
         }
-        let Some(head) = answer.windows(4).position(|end| end == b"\r\n\r\n") else { return false };
-        let lines = String::from_utf8_lossy(&answer[..head]).to_ascii_lowercase();
-        let body = lines.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-        answer.len() >= head + 4 + body.unwrap_or(0)
+        Head::of(answer).is_some_and(|head| head.is_whole(answer))
     }
 
     fn request(self) -> Vec<u8> {

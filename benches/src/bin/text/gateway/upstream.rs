@@ -1,4 +1,5 @@
-//! An upstream that costs as little as may be: one thread that reads requests and writes answers that are ready.
+//! An upstream that costs as little as may be: it reads requests and writes answers that are ready, in a thread of its own
+//! or in turns with whoever loads it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -7,18 +8,26 @@ use std::time::Duration;
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
+use super::head::Head;
+
 /// Events of a stream with text.
 pub const EVENTS: usize = 16;
 
 const LISTENER: Token = Token(usize::MAX);
+/// How much is read at once.
+pub const PIECE: usize = 16 * 1024;
 
-/// Starts it on a free port; it ends with the process.
-pub fn start() -> SocketAddr {
-    let free = SocketAddr::from(([127, 0, 0, 1], 0));
-    let listener = TcpListener::bind(free).expect("a free port");
-    let address = listener.local_addr().expect("it is bound");
-    std::thread::spawn(move || serve(listener));
-    address
+pub struct Upstream {
+    pub address: SocketAddr,
+    listener: TcpListener,
+    poll: Poll,
+    events: Events,
+    /// A place for each connection there ever was: tokens are not used again.
+    all: Vec<Option<Connection>>,
+    answering: Vec<usize>,
+    /// The parts of an answer, whole and as a stream.
+    answers: [&'static [Vec<u8>]; 2],
+    piece: Box<[u8]>,
 }
 
 struct Connection {
@@ -28,47 +37,62 @@ struct Connection {
     parts: std::slice::Iter<'static, Vec<u8>>,
 }
 
-fn serve(mut listener: TcpListener) {
-    let (whole, stream): (&'static [_], &'static [_]) = (vec![whole()].leak(), events().leak());
-    let mut poll = Poll::new().expect("a poll");
-    poll.registry().register(&mut listener, LISTENER, Interest::READABLE).expect("it is registered");
-    let mut events = Events::with_capacity(1024);
-    // A place for each connection there ever was: tokens are not used again.
-    let mut all: Vec<Option<Connection>> = Vec::new();
-    let mut answering: Vec<usize> = Vec::new();
-    loop {
-        poll.poll(&mut events, (!answering.is_empty()).then_some(Duration::ZERO)).expect("it waits");
-        for event in &events {
+impl Upstream {
+    /// One on a free port.
+    pub fn new() -> Upstream {
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut listener = TcpListener::bind(free).expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let poll = Poll::new().expect("a poll");
+        poll.registry().register(&mut listener, LISTENER, Interest::READABLE).expect("it is registered");
+        let answers: [&'static [_]; 2] = [vec![whole()].leak(), events().leak()];
+        let (events, piece) = (Events::with_capacity(1024), vec![0; PIECE].into());
+        Upstream { address, listener, poll, events, all: Vec::new(), answering: Vec::new(), answers, piece }
+    }
+
+    /// Runs it in a thread of its own, to the end of the process.
+    pub fn run(mut self) {
+        std::thread::spawn(move || {
+            loop {
+                self.turn(None);
+            }
+        });
+    }
+
+    /// Reads what is there, and writes one part of each answer, as a model gives its events; waits so long for something to do.
+    pub fn turn(&mut self, wait: Option<Duration>) {
+        let wait = if self.answering.is_empty() { wait } else { Some(Duration::ZERO) };
+        self.poll.poll(&mut self.events, wait).expect("it waits");
+        for event in &self.events {
             let Token(number) = event.token();
             if event.token() == LISTENER {
-                while let Ok((mut socket, _)) = listener.accept() {
+                while let Ok((mut socket, _)) = self.listener.accept() {
                     socket.set_nodelay(true).expect("a connection");
-                    let token = Token(all.len());
-                    poll.registry().register(&mut socket, token, Interest::READABLE).expect("it is registered");
-                    all.push(Some(Connection { socket, request: Vec::new(), parts: [].iter() }));
+                    let token = Token(self.all.len());
+                    self.poll.registry().register(&mut socket, token, Interest::READABLE).expect("it is registered");
+                    self.all.push(Some(Connection { socket, request: Vec::new(), parts: [].iter() }));
                 }
-            } else if let Some(connection) = &mut all[number] {
-                match connection.read() {
+            } else if let Some(connection) = &mut self.all[number] {
+                match connection.read(&mut self.piece) {
                     Ok(Some(streams)) => {
-                        connection.parts = if streams { stream.iter() } else { whole.iter() };
-                        answering.push(number);
+                        connection.parts = self.answers[usize::from(streams)].iter();
+                        self.answering.push(number);
                     }
                     Ok(None) => {}
-                    Err(_) => all[number] = None,
+                    Err(_) => self.all[number] = None,
                 }
             }
         }
-        // One part of each answer in turn, as a model gives its events.
-        answering.retain(|number| all[*number].as_mut().is_some_and(Connection::write));
+        let all = &mut self.all;
+        self.answering.retain(|number| all[*number].as_mut().is_some_and(Connection::write));
     }
 }
 
 impl Connection {
     /// Reads what is there; whether the request wants a stream, once it is whole. An error at the connection's end.
-    fn read(&mut self) -> std::io::Result<Option<bool>> {
-        let mut piece = [0; 16 * 1024];
+    fn read(&mut self, piece: &mut [u8]) -> std::io::Result<Option<bool>> {
         loop {
-            match self.socket.read(&mut piece) {
+            match self.socket.read(piece) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(length) => self.request.extend_from_slice(&piece[..length]),
                 Err(why) if why.kind() == ErrorKind::WouldBlock => break,
@@ -76,14 +100,8 @@ impl Connection {
             }
         }
         let request = &self.request;
-        let Some(head) = request.windows(4).position(|end| end == b"\r\n\r\n") else { return Ok(None) };
-        let lines = String::from_utf8_lossy(&request[..head]).to_ascii_lowercase();
-        let body = lines.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-        if request.len() < head + 4 + body.unwrap_or(0) {
-            return Ok(None);
-        }
-        let wants = b"\"stream\":true";
-        let streams = request[head..].windows(wants.len()).any(|part| part == wants);
+        let Some(head) = Head::of(request).filter(|head| head.is_whole(request)) else { return Ok(None) };
+        let streams = String::from_utf8_lossy(&request[head.end..]).contains("\"stream\":true");
         self.request.clear();
         Ok(Some(streams))
     }
