@@ -12,6 +12,8 @@ const { limited } = require('./waiting.cjs')
 const OWN_POOLS = [native.FixedPool, native.ReportedPool, native.SimulatedPool]
 
 class Gate extends native.Gate {
+  #admit
+
   constructor(policy, { clock, pools, journal, estimator, maxRows, maxOpenLeases } = {}) {
     if (!(policy instanceof native.Policy)) throw new TypeError('Gate: a Policy is wanted')
     const parts = new native._Parts(policy)
@@ -24,10 +26,11 @@ class Gate extends native.Gate {
       else host.pool(parts, native._LastLoad, name, pool)
     }
     super(parts)
+    this.#admit = native._guardedCall(this._admitting(), 'admit')
   }
 
   admit(who, request) {
-    return new Decision(this._admit(who, request), this, who, request)
+    return new Decision(this.#admit(who, request), this, who, request)
   }
 
   async acquire(who, request, { signal, timeoutMs } = {}) {

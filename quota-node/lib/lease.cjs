@@ -11,7 +11,20 @@ const { show } = require('./shown.cjs')
 const { dispose = Symbol('dispose'), asyncDispose = Symbol('asyncDispose') } = Symbol
 
 /** Frees the numbers of leases that nobody has any more; those that have not ended are then unresolved. */
-const lost = new FinalizationRegistry((number) => native._leaseLost(number))
+const lost = new FinalizationRegistry((number) => {
+  gone[count++] = number
+  if (count === gone.length) free()
+  else if (count === 1) queueMicrotask(free)
+})
+
+/** Numbers that are to be freed, many in one call. */
+const gone = new Uint32Array(256)
+let count = 0
+
+function free() {
+  if (count > 0) native._leasesLost(gone, count)
+  count = 0
+}
 
 /** Only this package makes leases: a number by itself is nobody's. */
 const MADE = Symbol('made')
