@@ -40,7 +40,9 @@ pub fn all<'env>(env: &'env Env, leases: &Rc<Leases>) -> Result<Object<'env>> {
     // Nobody has so many of these any more.
     let lost = move |call: FunctionCallContext<'_>| {
         let (numbers, count) = (call.get::<Uint32ArraySlice<'_>>(0)?, call.get::<u32>(1)?);
-        numbers.iter().take(count as usize).try_for_each(|number| of.lose(call.env, *number))
+        // Not read meanwhile: the host's journal may be told of their ends.
+        let numbers: Vec<u32> = numbers.iter().take(count as usize).copied().collect();
+        numbers.into_iter().try_for_each(|number| of.lose(call.env, number))
     };
     all.set("_leasesLost", env.create_function_from_closure::<(), _, _>("_leasesLost", lost)?)?;
     Ok(all)

@@ -111,9 +111,9 @@ impl Held {
         self.inner.replace(Inner::Lease(lease));
     }
 
-    /// Lets go of all of it. It was collected: its end may be journaled, by a journal of the host's.
+    /// Lets go of all of it. Its end may be journaled, by a journal of the host's.
     fn let_go(&self) {
-        callback::collecting(|| drop(self.inner.replace(Inner::None)));
+        drop(self.inner.replace(Inner::None));
         self.receipts.take();
         self.finished.take();
     }
@@ -121,7 +121,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.let_go();
+        // With its thread of JavaScript, which runs nothing any more.
+        callback::collecting(|| self.let_go());
     }
 }
 

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { QueueRefused, Refused, Scheduler, Usage } from 'quota-node'
 import { ACME, BLUE, pooled, request, stage, until, waits } from './common.mjs'
+import { collected } from './leaks/collected.mjs'
 
 const USAGE = Usage.tokens(1, 1)
 
@@ -174,6 +175,20 @@ test('a keeper ends waits that have lasted too long', async () => {
   keeper.stop()
   keeper.stop()
   assert.equal(keeper.isRunning, false)
+  first[Symbol.dispose]()
+})
+
+test('a keeper sweeps until it is stopped, also where nobody has it', async () => {
+  const { gate, clock } = stage()
+  const first = gate.admit(BLUE, pooled()).granted()
+  const keeper = new WeakRef(gate.keeper({ intervalMs: 1 }))
+  await collected()
+  const second = gate.acquire(BLUE, pooled())
+  clock.advance(3_600_000)
+  await assert.rejects(second, { code: 'queue_timeout' })
+  keeper.deref().stop()
+  await collected()
+  assert.equal(keeper.deref(), undefined)
   first[Symbol.dispose]()
 })
 
