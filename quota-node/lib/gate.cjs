@@ -39,7 +39,9 @@ class Gate extends native.Gate {
   async acquire(who, request, { signal, timeoutMs } = {}) {
     signal?.throwIfAborted()
     limited(timeoutMs)
-    return this.admit(who, request).wait({ signal, timeoutMs })
+    const decision = this.admit(who, request)
+    // What need not wait takes no second promise.
+    return decision.lease ?? decision.wait({ signal, timeoutMs })
   }
 
   async run(who, request, send, { signal, timeoutMs, dialect } = {}) {
