@@ -39,7 +39,7 @@ class Decision {
     this.refusal = null
     this.degradation = null
     if (typeof decided === 'number') {
-      this.lease = leaseOf(decided)
+      this.lease = leaseOf(decided, gate)
     } else if (decided instanceof Refusal) {
       this.action = 'reject'
       this.refusal = decided
@@ -48,7 +48,7 @@ class Decision {
       this.action = 'degrade'
       this.degradation = decided.degradation
       this.reason = this.degradation.reason
-      this.lease = leaseOf(decided.take())
+      this.lease = leaseOf(decided.take(), gate)
     } else {
       this.action = 'queue'
       this.refusal = decided.refusal

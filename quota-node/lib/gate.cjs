@@ -12,28 +12,36 @@ const { limited } = require('./waiting.cjs')
 const OWN_POOLS = [native.FixedPool, native.ReportedPool, native.SimulatedPool]
 
 class Gate extends native.Gate {
+  #admit
+  // What the host has plugged in, and keepers, which sweep until they are stopped.
+  #kept
+
   constructor(policy, { clock, pools, journal, estimator, maxRows, maxOpenLeases } = {}) {
     if (!(policy instanceof native.Policy)) throw new TypeError('Gate: a Policy is wanted')
-    const parts = new native._Parts(policy)
+    const [parts, kept] = [new native._Parts(policy), new Set()]
     if (maxRows !== undefined || maxOpenLeases !== undefined) parts.bounds(maxRows, maxOpenLeases)
     if (clock) parts.clock(clock)
-    if (journal) host.journal(parts, journal)
-    if (estimator) host.estimator(parts, estimator)
+    if (journal) host.journal(parts, kept, journal)
+    if (estimator) host.estimator(parts, kept, estimator)
     for (const [name, pool] of Object.entries(pools ?? {})) {
       if (OWN_POOLS.some((type) => pool instanceof type)) parts.pool(name, pool)
-      else host.pool(parts, native._LastLoad, name, pool)
+      else host.pool(parts, kept, native._LastLoad, name, pool)
     }
     super(parts)
+    this.#kept = kept
+    this.#admit = native._guardedCall(this._admitting(), 'admit')
   }
 
   admit(who, request) {
-    return new Decision(this._admit(who, request), this, who, request)
+    return new Decision(this.#admit(who, request), this, who, request)
   }
 
   async acquire(who, request, { signal, timeoutMs } = {}) {
     signal?.throwIfAborted()
     limited(timeoutMs)
-    return this.admit(who, request).wait({ signal, timeoutMs })
+    const decision = this.admit(who, request)
+    // What need not wait takes no second promise.
+    return decision.lease ?? decision.wait({ signal, timeoutMs })
   }
 
   async run(who, request, send, { signal, timeoutMs, dialect } = {}) {
@@ -81,7 +89,11 @@ class Gate extends native.Gate {
 
   onAlert(told) {
     if (typeof told !== 'function') throw new TypeError(`a function is told of alerts, not ${typeof told}`)
-    return this._onAlert(...host.told(told))
+    const tell = host.told(told)
+    const lent = host.lent(this.#kept, tell)
+    const subscription = this._onAlert(lent, lent)
+    letGo.set(subscription, () => this.#kept.delete(tell))
+    return subscription
   }
 
   snapshot() {
@@ -93,11 +105,22 @@ class Gate extends native.Gate {
   }
 
   keeper({ intervalMs } = {}) {
-    return this._keeper(intervalMs)
+    const keeper = this._keeper(intervalMs)
+    this.#kept.add(keeper)
+    letGo.set(keeper, () => this.#kept.delete(keeper))
+    return keeper
   }
 }
 
+/** What happens beside as a keeper or a subscription stops. For as long as somebody has one it has its gate by this. */
+const letGo = new WeakMap()
+
 for (const type of [native.Keeper, native.Subscription]) {
+  const { stop } = type.prototype
+  type.prototype.stop = function () {
+    letGo.get(this)?.()
+    return stop.call(this)
+  }
   type.prototype[dispose] = function () {
     this.stop()
   }

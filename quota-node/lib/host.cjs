@@ -25,21 +25,35 @@ function method(object, name, what) {
   return (...args) => object[name](...args)
 }
 
-/** A function that is told of JSON text, at once and where it is posted. */
+/**
+ * What the addon is handed in place of a function. The function is among what the gate keeps, and goes with the gate: what the
+ * addon holds V8 collects never, nor a gate that such a function has.
+ */
+function lent(kept, act) {
+  kept.add(act)
+  return calling(new WeakRef(act))
+}
+
+// By itself: a function keeps whatever the function around it has for any other in it.
+const calling = (weak) => (...args) => weak.deref()?.(...args)
+
+function nothing() {}
+
+/** A function that is told of JSON text. */
 function told(act) {
-  const tell = guarded((text) => void act(JSON.parse(text)))
-  return [tell, tell]
+  return guarded((text) => void act(JSON.parse(text)))
 }
 
-function journal(parts, object) {
-  parts.journal(...told(method(object, 'push', 'a journal')))
+function journal(parts, kept, object) {
+  const push = lent(kept, told(method(object, 'push', 'a journal')))
+  parts.journal(push, push)
 }
 
-function estimator(parts, estimate) {
+function estimator(parts, kept, estimate) {
   if (typeof estimate !== 'function') throw new TypeError(`an estimator is a function, not ${typeof estimate}`)
   parts.estimator(
-    guarded((request, tokenizer) => counted(estimate(request, tokenizer))),
-    () => {},
+    lent(kept, guarded((request, tokenizer) => counted(estimate(request, tokenizer)))),
+    nothing,
   )
 }
 
@@ -51,18 +65,19 @@ function counted(answer) {
   return answer
 }
 
-function pool(parts, LastLoad, name, object) {
+function pool(parts, kept, LastLoad, name, object) {
   const load = method(object, 'load', 'a pool')
   const last = new LastLoad()
-  const ask = guarded((nowNs) => {
+  const look = guarded((nowNs) => {
     const replicas = load(nowNs)
     if (!Array.isArray(replicas)) throw new TypeError('a pool gives its replicas as an array')
     // Looked at here, so that what is no load is thrown here.
     last.set(replicas)
     return replicas
   })
+  const ask = lent(kept, look)
   const reports = object.reports === undefined ? true : Boolean(object.reports())
-  parts.hostPool(name, (nowNs) => ask(nowNs) ?? null, (nowNs) => void ask(nowNs), last, reports)
+  parts.hostPool(name, ask, ask, last, reports)
 }
 
-module.exports = { told, journal, estimator, pool }
+module.exports = { lent, told, journal, estimator, pool }

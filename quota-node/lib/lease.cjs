@@ -10,9 +10,6 @@ const { show } = require('./shown.cjs')
 // Node 20 has these symbols; whoever lacks them has no `using` either.
 const { dispose = Symbol('dispose'), asyncDispose = Symbol('asyncDispose') } = Symbol
 
-/** Frees the numbers of leases that nobody has any more; those that have not ended are then unresolved. */
-const lost = new FinalizationRegistry((number) => native._leaseLost(number))
-
 /** Only this package makes leases: a number by itself is nobody's. */
 const MADE = Symbol('made')
 
@@ -29,7 +26,6 @@ class Lease {
   constructor(made, number) {
     if (made !== MADE) throw new TypeError('Lease is not made with `new`: a gate gives leases')
     this.#number = number
-    lost.register(this, number)
   }
 
   get id() {
@@ -172,8 +168,40 @@ class Lease {
   }
 }
 
-/** The lease of a number that the addon has given. */
-const leaseOf = (number) => new Lease(MADE, number)
+/** The gate of each lease that somebody may have, by its number: what is plugged into the gate is told of the lease's end. */
+const gates = []
+
+/** Frees the numbers of leases that nobody has any more; those that have not ended are then unresolved. */
+const lost = new FinalizationRegistry((number) => {
+  gone[count++] = number
+  if (count === gone.length) free()
+  else if (count === 1) queueMicrotask(free)
+})
+
+/** Numbers that are to be freed, many in one call. */
+const gone = new Uint32Array(256)
+let count = 0
+
+function free() {
+  const [many, told] = [count, new Set()]
+  count = 0
+  // Not afterwards: what is told of an end may admit a request, whose lease takes one of the numbers.
+  for (let at = 0; at < many; at++) {
+    told.add(gates[gone[at]])
+    gates[gone[at]] = undefined
+  }
+  native._leasesLost(gone, many)
+  // The gates are here until then.
+  told.clear()
+}
+
+/** The lease of a number that a gate has given. */
+function leaseOf(number, gate) {
+  const lease = new Lease(MADE, number)
+  lost.register(lease, number)
+  gates[number] = gate
+  return lease
+}
 
 /** What finalizing did. Each figure is looked up when it is asked for. */
 class Receipt {

@@ -12,6 +12,7 @@ use quota_core::gate::Queued;
 
 use crate::convert::millis;
 use crate::gate::Gate;
+use crate::lease::Leases;
 use crate::principal::Principal;
 use crate::refusal::{Degradation, Offer, Refusal};
 use crate::request::Request;
@@ -21,9 +22,9 @@ use crate::{callback, errors, host};
 /// What deciding came to, a lease by its number; `lib/` makes a `Decision` of it, which costs it less than the addon.
 pub type Decided = Either4<u32, Degraded, Waits, Refusal>;
 
-pub fn decided(env: &Env, decision: core::Decision<core::Lease>) -> Result<Decided> {
+pub fn decided(env: &Env, leases: &Leases, decision: core::Decision<core::Lease>) -> Result<Decided> {
     Ok(match decision {
-        core::Decision::Allow(lease) => Either4::A(host::leases(env)?.put(env, lease)?),
+        core::Decision::Allow(lease) => Either4::A(leases.put(env, lease)?),
         core::Decision::Degrade(lease, degradation) => Either4::B(Degraded { lease: Some(lease), degradation }),
         core::Decision::Queue(queued) => Either4::C(Waits::new(queued)),
         core::Decision::Reject(refusal) => Either4::D(Refusal::new(refusal)),
@@ -122,7 +123,7 @@ impl Waits {
     pub fn again(&self, env: Env, gate: &Gate, who: &Principal, request: &Request) -> Result<Decided> {
         self.waiting.borrow_mut().ring();
         let place = self.place.take().ok_or_else(|| errors::left(&env))?;
-        decided(&env, gate.gate.admit_again(place, &who.0, &request.0))
+        decided(&env, host::leases(&env)?, gate.gate.admit_again(place, &who.0, &request.0))
     }
 
     /// Gives the place up.

@@ -20,8 +20,7 @@ use crate::alert::Subscription;
 use crate::callback::{Callback, Text};
 use crate::convert::{self, Amounts, number};
 use crate::count::{Count, Whole32, type_error};
-use crate::decision::{Decided, PreviewData, decided};
-use crate::errors;
+use crate::decision::{Decided, PreviewData};
 use crate::estimate::{Answer, HostEstimator, Question};
 use crate::journal;
 use crate::keys::{IssuedKey, Key, KeyAct, KeyOptions, issued};
@@ -34,6 +33,7 @@ use crate::request::Request;
 use crate::simulated::SimulatedPool;
 use crate::testing::ManualClock;
 use crate::usage::{Given, Usage, outcome};
+use crate::{calls, errors, host};
 
 /// The bounds of a store's bounds, see [`Bounds`].
 const MAX_ROWS: u64 = (1 << 24) - 256;
@@ -240,9 +240,10 @@ impl Gate {
         self.gate.keys(&tenant).iter().map(Key::of).collect()
     }
 
-    #[napi(js_name = "_admit")]
-    pub fn admit(&self, env: Env, who: &Principal, request: &Request) -> Result<Decided> {
-        decided(&env, self.gate.admit(&who.0, &request.0))
+    /// The call that decides about a principal's request.
+    #[napi(js_name = "_admitting")]
+    pub fn admitting<'env>(&self, env: &'env Env) -> Result<Function<'env, (), Decided>> {
+        calls::admit(env, host::leases(env)?, &self.gate)
     }
 
     #[napi(js_name = "_preview")]

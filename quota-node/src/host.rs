@@ -2,10 +2,13 @@
 //!
 //! Invariant: nothing of one thread of JavaScript is reachable from another's.
 
-use napi::bindgen_prelude::{FnArgs, Function, FunctionRef, Unknown};
+use std::rc::Rc;
+
+use napi::bindgen_prelude::{FnArgs, Function, FunctionRef, Object, Unknown};
 use napi::{Env, Error, Result, Status};
 use napi_derive::napi;
 
+use crate::calls;
 use crate::lease::Leases;
 use crate::refusal::Refusal;
 
@@ -14,13 +17,15 @@ type MakeError = FnArgs<(&'static str, String, String, Option<Refusal>)>;
 
 struct Host {
     error: FunctionRef<MakeError, Unknown<'static>>,
-    leases: Leases,
+    leases: Rc<Leases>,
 }
 
-/// Called by `lib/` before anything else.
+/// Called by `lib/` before anything else; what it gives are the calls that every request makes.
 #[napi(js_name = "_setup")]
-pub fn setup(env: Env, error: Function<'_, MakeError, Unknown<'static>>) -> Result<()> {
-    env.set_instance_data(Host { error: error.create_ref()?, leases: Leases::default() }, (), |_| {})
+pub fn setup<'env>(env: &'env Env, error: Function<'_, MakeError, Unknown<'static>>) -> Result<Object<'env>> {
+    let leases = Rc::new(Leases::default());
+    env.set_instance_data(Host { error: error.create_ref()?, leases: leases.clone() }, (), |_| {})?;
+    calls::all(env, &leases)
 }
 
 fn host(env: &Env) -> Result<&'static Host> {
@@ -29,7 +34,7 @@ fn host(env: &Env) -> Result<&'static Host> {
 }
 
 /// The leases of this thread.
-pub fn leases(env: &Env) -> Result<&'static Leases> {
+pub fn leases(env: &Env) -> Result<&'static Rc<Leases>> {
     Ok(&host(env)?.leases)
 }
 

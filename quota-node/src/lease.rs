@@ -24,19 +24,47 @@ use crate::{callback, errors, host, usage};
 enum Inner {
     Lease(core::Lease),
     Stream(Box<core::StreamMeter>),
-    /// Only while it moves into its meter.
-    Moving,
+    /// Nobody has it; or for as long as it moves into its meter.
+    None,
 }
 
-/// What a lease and its stream share.
+/// What a lease and its stream share; the place of a number, which is kept for the next lease.
 struct Held {
-    /// `Inner::Moving` also once it is dropped. A call of the meter borrows it alone, and may call the host, whose journal may
-    /// ask for the lease: that is an error.
+    /// A call of the meter borrows it alone, and may call the host, whose journal may ask for the lease: that is an error.
     inner: RefCell<Inner>,
-    /// Of its endings that differ: at most one as unresolved and one that resolves it.
-    receipts: RefCell<Vec<core::Receipt>>,
+    receipts: RefCell<Receipts>,
     /// The number of the receipt of its stream, once that is finished.
     finished: Cell<Option<u32>>,
+}
+
+/// The receipts of endings that differ: at most one as unresolved and one that resolves it. Mostly there is one, which takes no
+/// memory of its own.
+#[derive(Default)]
+struct Receipts {
+    first: Option<core::Receipt>,
+    later: Vec<core::Receipt>,
+}
+
+impl Receipts {
+    fn get(&self, place: usize) -> Option<&core::Receipt> {
+        self.first.iter().chain(&self.later).nth(place)
+    }
+
+    /// The place of a receipt; its own from now on if it is new.
+    fn place(&mut self, receipt: core::Receipt) -> usize {
+        let Some(first) = &self.first else {
+            self.first = Some(receipt);
+            return 0;
+        };
+        if *first == receipt {
+            return 0;
+        }
+        let known = self.later.iter().position(|known| *known == receipt);
+        1 + known.unwrap_or_else(|| {
+            self.later.push(receipt);
+            self.later.len() - 1
+        })
+    }
 }
 
 impl Held {
@@ -44,14 +72,14 @@ impl Held {
         match &*self.inner.try_borrow().map_err(|_| errors::busy(env))? {
             Inner::Lease(lease) => Ok(act(lease)),
             Inner::Stream(meter) => Ok(act(meter.lease())),
-            Inner::Moving => unreachable!("a lease moves into its meter under an exclusive borrow"),
+            Inner::None => Err(unknown(env)),
         }
     }
 
     fn meter<R>(&self, env: &Env, act: impl FnOnce(&mut core::StreamMeter) -> R) -> Result<R> {
         match &mut *self.inner.try_borrow_mut().map_err(|_| errors::busy(env))? {
             Inner::Stream(meter) => Ok(act(meter)),
-            Inner::Lease(_) | Inner::Moving => unreachable!("a stream is made by moving its lease into its meter"),
+            Inner::Lease(_) | Inner::None => Err(unknown(env)),
         }
     }
 
@@ -59,14 +87,7 @@ impl Held {
     fn over(&self, env: &Env, ended: std::result::Result<core::Receipt, core::EndError>) -> Result<u32> {
         let receipt = ended.map_err(|error| errors::end(env, &error))?;
         let repeat = u32::from(receipt.is_repeat());
-        let mut receipts = self.receipts.borrow_mut();
-        let first = receipt.first();
-        let place = receipts.iter().position(|known| *known == first).unwrap_or_else(|| {
-            // Mostly it stays the only one.
-            receipts.reserve_exact(1);
-            receipts.push(first);
-            receipts.len() - 1
-        });
+        let place = self.receipts.borrow_mut().place(receipt.first());
         Ok(place as u32 * 2 + repeat)
     }
 
@@ -77,15 +98,36 @@ impl Held {
 
     /// Whether there is nothing for the end of a scope to do: it has ended, or its owner is another.
     fn is_over(&self, env: &Env) -> Result<bool> {
-        Ok(!self.receipts.borrow().is_empty() || self.with(env, core::Lease::is_repeat)?)
+        Ok(self.receipts.borrow().first.is_some() || self.with(env, core::Lease::is_repeat)?)
+    }
+}
+
+impl Held {
+    fn of(lease: core::Lease) -> Held {
+        Held { inner: RefCell::new(Inner::Lease(lease)), receipts: RefCell::default(), finished: Cell::new(None) }
+    }
+
+    fn take(&self, lease: core::Lease) {
+        self.inner.replace(Inner::Lease(lease));
+    }
+
+    /// Lets go of all of it. Its end may be journaled, by a journal of the host's.
+    fn let_go(&self) {
+        drop(self.inner.replace(Inner::None));
+        self.receipts.take();
+        self.finished.take();
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What is dropped here was collected: its end may be journaled, by a journal of the host's.
-        callback::collecting(|| drop(self.inner.replace(Inner::Moving)));
+        // With its thread of JavaScript, which runs nothing any more.
+        callback::collecting(|| self.let_go());
     }
+}
+
+fn unknown(env: &Env) -> napi::Error {
+    type_error(*env, "there is no such lease")
 }
 
 /// About what a lease takes with its terms and its receipt, in bytes. V8 is told of it: of a lease it knows a hundred bytes, and
@@ -97,7 +139,7 @@ const BATCH: i64 = 256;
 /// The leases of one thread of JavaScript, by their numbers. A number is free again once nobody can have it any more.
 #[derive(Default)]
 pub struct Leases {
-    held: RefCell<Vec<Option<Rc<Held>>>>,
+    held: RefCell<Vec<Rc<Held>>>,
     free: RefCell<Vec<u32>>,
     /// More or, below 0, fewer leases than V8 knows of.
     untold: Cell<i64>,
@@ -106,16 +148,14 @@ pub struct Leases {
 impl Leases {
     pub fn put(&self, env: &Env, lease: core::Lease) -> Result<u32> {
         self.count(env, 1)?;
-        let held =
-            Held { inner: RefCell::new(Inner::Lease(lease)), receipts: RefCell::default(), finished: Cell::new(None) };
         let mut all = self.held.borrow_mut();
         match self.free.borrow_mut().pop() {
             Some(number) => {
-                all[number as usize] = Some(Rc::new(held));
+                all[number as usize].take(lease);
                 Ok(number)
             }
             None => {
-                all.push(Some(Rc::new(held)));
+                all.push(Rc::new(Held::of(lease)));
                 Ok((all.len() - 1) as u32)
             }
         }
@@ -131,27 +171,39 @@ impl Leases {
         env.adjust_external_memory(untold * SIZE).map(|_| ())
     }
 
-    fn get(&self, number: u32) -> Option<Rc<Held>> {
-        self.held.borrow().get(number as usize)?.clone()
+    fn held(&self, env: &Env, number: u32) -> Result<Rc<Held>> {
+        self.held.borrow().get(number as usize).cloned().ok_or_else(|| unknown(env))
     }
 
-    fn lose(&self, env: &Env, number: u32) -> Result<()> {
-        // Dropped once the table is free: its end may be journaled.
-        let lost = self.held.borrow_mut().get_mut(number as usize).and_then(Option::take);
-        if lost.is_some() {
-            self.free.borrow_mut().push(number);
-            self.count(env, -1)?;
-        }
-        Ok(())
+    pub fn look<R>(&self, env: &Env, number: u32, act: impl FnOnce(&core::Lease) -> R) -> Result<R> {
+        self.held(env, number)?.with(env, act)
+    }
+
+    pub fn end(
+        &self,
+        env: &Env,
+        number: u32,
+        act: impl FnOnce(&core::Lease) -> std::result::Result<core::Receipt, core::EndError>,
+    ) -> Result<u32> {
+        let held = self.held(env, number)?;
+        let ended = held.with(env, act)?;
+        held.over(env, ended)
+    }
+
+    pub fn lose(&self, env: &Env, number: u32) -> Result<()> {
+        // The table is free meanwhile: its end may be journaled.
+        self.held(env, number)?.let_go();
+        self.free.borrow_mut().push(number);
+        self.count(env, -1)
     }
 }
 
 fn held(env: &Env, number: u32) -> Result<Rc<Held>> {
-    host::leases(env)?.get(number).ok_or_else(|| type_error(*env, "there is no such lease"))
+    host::leases(env)?.held(env, number)
 }
 
 fn look<R>(env: &Env, number: u32, act: impl FnOnce(&core::Lease) -> R) -> Result<R> {
-    held(env, number)?.with(env, act)
+    host::leases(env)?.look(env, number, act)
 }
 
 fn end(
@@ -159,9 +211,7 @@ fn end(
     number: u32,
     act: impl FnOnce(&core::Lease) -> std::result::Result<core::Receipt, core::EndError>,
 ) -> Result<u32> {
-    let held = held(env, number)?;
-    let ended = held.with(env, act)?;
-    held.over(env, ended)
+    host::leases(env)?.end(env, number, act)
 }
 
 fn cause(env: &Env, name: &str) -> Result<Cause> {
@@ -260,12 +310,7 @@ pub fn is_open(env: Env, lease: u32) -> Result<bool> {
     look(&env, lease, core::Lease::is_open)
 }
 
-// What is done with it.
-
-#[napi(js_name = "_leaseSent")]
-pub fn sent(env: Env, lease: u32) -> Result<bool> {
-    look(&env, lease, core::Lease::sent)
-}
+// What is done with it; what every request does is in `calls`.
 
 #[napi(js_name = "_leaseRenew")]
 pub fn renew(env: Env, lease: u32) -> Result<bool> {
@@ -288,18 +333,6 @@ pub fn pool_refused(env: Env, lease: u32) -> Result<()> {
 }
 
 // How it ends.
-
-#[napi(js_name = "_leaseSettle")]
-pub fn settle(env: Env, lease: u32, usage: &Usage) -> Result<u32> {
-    end(&env, lease, |lease| lease.settle(usage.0.clone()))
-}
-
-/// Settles with a report, without an object of its usage in between.
-#[napi(js_name = "_leaseSettleText")]
-pub fn settle_text(env: Env, lease: u32, report: String, dialect: Option<String>) -> Result<u32> {
-    let usage = usage::read(&env, &report, dialect.as_deref())?;
-    end(&env, lease, |lease| lease.settle(usage))
-}
 
 #[napi(js_name = "_leaseCancel")]
 pub fn cancel(env: Env, lease: u32) -> Result<u32> {
@@ -338,12 +371,6 @@ pub fn close(env: Env, lease: u32) -> Result<()> {
     held.over(&env, ended).map(|_| ())
 }
 
-/// Nobody has it any more.
-#[napi(js_name = "_leaseLost")]
-pub fn lost(env: Env, lease: u32) -> Result<()> {
-    host::leases(&env)?.lose(&env, lease)
-}
-
 // Its stream.
 
 #[napi(js_name = "_stream")]
@@ -351,7 +378,7 @@ pub fn stream(env: Env, lease: u32, dialect: Option<String>, strip_usage: Option
     let dialect = usage::dialect(&env, dialect.as_deref())?;
     let held = held(&env, lease)?;
     let mut inner = held.inner.try_borrow_mut().map_err(|_| errors::busy(&env))?;
-    match std::mem::replace(&mut *inner, Inner::Moving) {
+    match std::mem::replace(&mut *inner, Inner::None) {
         Inner::Lease(lease) => {
             let meter = lease.stream(dialect).strip_usage(strip_usage.unwrap_or(false));
             *inner = Inner::Stream(Box::new(meter));

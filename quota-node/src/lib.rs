@@ -9,6 +9,7 @@
 mod alert;
 mod calendar;
 mod callback;
+mod calls;
 mod convert;
 mod count;
 mod decision;

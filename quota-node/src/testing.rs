@@ -114,6 +114,33 @@ pub fn floor(gate: &Gate, who: &Principal, request: &Request, times: Whole32) ->
     started.elapsed().as_nanos() as f64 / f64::from(times.0.max(1))
 }
 
+/// What the addon has allocated and not freed.
+#[cfg(feature = "counted")]
+mod counted {
+    use std::alloc::System;
+
+    use napi_derive::napi;
+    use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+    #[global_allocator]
+    static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+    #[napi(js_name = "_allocated")]
+    pub fn allocated() -> Allocated {
+        let told = COUNTED.stats();
+        Allocated {
+            blocks: told.allocations as f64 - told.deallocations as f64,
+            bytes: told.bytes_allocated as f64 - told.bytes_deallocated as f64,
+        }
+    }
+
+    #[napi(object, object_from_js = false)]
+    pub struct Allocated {
+        pub blocks: f64,
+        pub bytes: f64,
+    }
+}
+
 /// Does nothing: what a call costs.
 #[napi(js_name = "_nothing")]
 pub fn nothing() {}

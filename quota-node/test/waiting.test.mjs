@@ -1,9 +1,12 @@
 // Waiting for a turn, and what becomes of the place when somebody stops waiting.
 
 import assert from 'node:assert/strict'
+import { spawnSync } from 'node:child_process'
 import { test } from 'node:test'
+import { fileURLToPath } from 'node:url'
 import { QueueRefused, Refused, Scheduler, Usage } from 'quota-node'
 import { ACME, BLUE, pooled, request, stage, until, waits } from './common.mjs'
+import { collected } from './leaks/collected.mjs'
 
 const USAGE = Usage.tokens(1, 1)
 
@@ -175,6 +178,45 @@ test('a keeper ends waits that have lasted too long', async () => {
   keeper.stop()
   assert.equal(keeper.isRunning, false)
   first[Symbol.dispose]()
+})
+
+test('a keeper sweeps until it is stopped, also where nobody has it', async () => {
+  const { gate, clock } = stage()
+  const first = gate.admit(BLUE, pooled()).granted()
+  const keeper = new WeakRef(gate.keeper({ intervalMs: 1 }))
+  await collected()
+  const second = gate.acquire(BLUE, pooled())
+  clock.advance(3_600_000)
+  await assert.rejects(second, { code: 'queue_timeout' })
+  keeper.deref().stop()
+  await collected()
+  assert.equal(keeper.deref(), undefined)
+  first[Symbol.dispose]()
+})
+
+test('who waits for the thread that tells waits of their end is not waited for by it', () => {
+  // The keeper tells fifty waits of their end while this thread's loop gets no turn, and this thread waits for the keeper's. A
+  // waker that asked for JavaScript, or waited for anything that this thread has, would wait for good; so would the process.
+  const program = `
+import { BLUE, pooled, stage } from './common.mjs'
+import { collected } from './leaks/collected.mjs'
+for (let round = 0; round < 20; round++) {
+  const { gate, clock } = stage()
+  const first = gate.admit(BLUE, pooled()).granted()
+  const waits = Array.from({ length: 50 }, () => gate.acquire(BLUE, pooled()).catch((error) => error.code))
+  clock.advance(3_600_000)
+  const keeper = gate.keeper({ intervalMs: 1 })
+  const end = performance.now() + 10_000
+  while (gate.poolLoad('h200').waiting > 0) if (performance.now() > end) throw new Error('the keeper ends no wait')
+  keeper.stop()
+  for (const code of await Promise.all(waits)) if (code !== 'queue_timeout') throw new Error(code)
+  first[Symbol.dispose]()
+}
+console.log('end')`
+  const cwd = fileURLToPath(new URL('.', import.meta.url))
+  const args = ['--input-type=module', '--eval', program]
+  const { error, stdout, stderr } = spawnSync(process.execPath, args, { cwd, encoding: 'utf8', timeout: 60_000 })
+  assert.deepEqual([error, stdout], [undefined, 'end\n'], stderr)
 })
 
 test('a place of a scheduler is awaited, too', async () => {

@@ -3,10 +3,11 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use quota_core as core;
 use quota_core::gate::Subscriber;
 
-use crate::callback;
+use crate::callback::Callback;
 use crate::convert::amount;
 use crate::gate::Gate;
 
@@ -83,18 +84,22 @@ impl Alert {
 #[pyclass(frozen, module = "quota")]
 pub struct Subscription {
     gate: Py<Gate>,
+    callback: Callback,
     subscriber: Mutex<Option<Subscriber>>,
 }
 
 impl Subscription {
     pub fn new(gate: &Bound<'_, Gate>, callback: Py<PyAny>) -> PyResult<Subscription> {
+        let callback = Callback::new(callback);
+        let called = callback.clone();
         let told = move |alert: &core::journal::Alert| {
             let alert = Alert(alert.clone());
             // What it raised has been told.
-            let _ = callback::call(&callback, |callback| callback.call1((alert,)).map(|_| ()));
+            let _ = called.call(|callback| callback.call1((alert,)).map(|_| ()));
         };
         let subscriber = gate.get().core(gate.py())?.subscribe(told);
-        Ok(Subscription { gate: gate.clone().unbind(), subscriber: Mutex::new(Some(subscriber)) })
+        gate.get().keep(callback.clone());
+        Ok(Subscription { gate: gate.clone().unbind(), callback, subscriber: Mutex::new(Some(subscriber)) })
     }
 }
 
@@ -103,7 +108,13 @@ impl Subscription {
     /// Tells it of no more alerts. `False` if it was stopped before.
     fn stop(&self) -> bool {
         let subscriber = self.subscriber.lock().unwrap_or_else(PoisonError::into_inner).take();
-        subscriber.is_some_and(|subscriber| self.gate.get().of_this_process().unsubscribe(&subscriber))
+        let Some(subscriber) = subscriber else { return false };
+        self.gate.get().let_go(&self.callback);
+        self.gate.get().of_this_process().unsubscribe(&subscriber)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.gate)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

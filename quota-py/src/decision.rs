@@ -51,9 +51,9 @@ impl Decision {
         let (action, reason) = (decision.action(), decision.reason().map(core::Reason::code));
         let mut made = Decision { action, reason, lease: None, refusal: None, degradation: None, queued: None };
         match decision {
-            core::Decision::Allow(lease) => made.lease = Some(Py::new(py, Lease::new(lease))?),
+            core::Decision::Allow(lease) => made.lease = Some(Py::new(py, Lease::new(lease, gate))?),
             core::Decision::Degrade(lease, degradation) => {
-                made.lease = Some(Py::new(py, Lease::new(lease))?);
+                made.lease = Some(Py::new(py, Lease::new(lease, gate))?);
                 made.degradation = Some(Py::new(py, Degradation(degradation))?);
             }
             core::Decision::Queue(queued) => {

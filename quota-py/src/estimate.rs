@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use quota_core as core;
 use quota_core::estimate::{Estimator, InputEstimate, Standard, Tokenizer, count_text};
 
-use crate::callback;
+use crate::callback::Callback;
 use crate::convert::{Count, kind};
 use crate::request::{Request, is_long};
 
@@ -93,12 +93,12 @@ pub fn exact_tokenizers() -> Vec<&'static str> {
 }
 
 /// A callable of the host's. Where it raises, the core's own count stands in.
-pub struct HostEstimator(Py<PyAny>);
+pub struct HostEstimator(pub Callback);
 
 impl HostEstimator {
     pub fn new(callable: &Bound<'_, PyAny>) -> PyResult<HostEstimator> {
         match callable.is_callable() {
-            true => Ok(HostEstimator(callable.clone().unbind())),
+            true => Ok(HostEstimator(Callback::new(callable.clone().unbind()))),
             false => Err(PyTypeError::new_err(format!("an estimator is a callable, not {}", kind(callable)))),
         }
     }
@@ -110,7 +110,7 @@ impl Estimator for HostEstimator {
         if let core::request::Input::Counted(_) = request.input {
             return Standard.estimate(request, tokenizer);
         }
-        let counted = callback::call(&self.0, |callable| {
+        let counted = self.0.call(|callable| {
             let answer = callable.call1((Request::of(request.clone()), tokenizer.name()))?;
             match answer.cast::<TokenCount>() {
                 Ok(count) => Ok(count.get().0),

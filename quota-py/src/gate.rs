@@ -3,12 +3,13 @@
 //! Invariant: what may wait, for a lock of another thread or for the length of a text, has let go of the interpreter.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyList, PyMapping};
 use quota_core as core;
 use quota_core::gate::Target;
@@ -18,6 +19,7 @@ use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
 
 use crate::alert::Subscription;
+use crate::callback::Callback;
 use crate::convert::{Amounts, Count, Small, python};
 use crate::decision::{Decision, Preview, acquiring};
 use crate::estimate::HostEstimator;
@@ -62,6 +64,9 @@ pub struct Gate {
     forks: u64,
     /// Pools whose replicas report, by name.
     reported: HashMap<String, Arc<Reported>>,
+    /// What it was handed. Whatever calls it but this has the gate, too, so that no cycle is collected out of which it
+    /// would be called.
+    callbacks: Mutex<Vec<Callback>>,
 }
 
 impl Gate {
@@ -91,7 +96,7 @@ impl Gate {
         max_rows: Option<Small<u32>>,
         max_open_leases: Option<Small<u32>>,
     ) -> PyResult<Gate> {
-        let mut builder = core::Gate::builder(policy.0.clone());
+        let (mut builder, mut callbacks) = (core::Gate::builder(policy.0.clone()), Vec::new());
         if max_rows.is_some() || max_open_leases.is_some() {
             let usual = Bounds::default();
             let rows = max_rows.map_or(usual.rows, |rows| rows.0);
@@ -106,20 +111,27 @@ impl Gate {
             builder = builder.clock(clock.get().0.clone());
         }
         if let Some(journal) = journal {
-            builder = builder.journal(journal::telling(journal)?);
+            let (ring, push) = journal::telling(journal)?;
+            builder = builder.journal(ring);
+            callbacks.push(push);
         }
         if let Some(estimator) = estimator {
-            builder = builder.estimator(HostEstimator::new(estimator)?);
+            let estimator = HostEstimator::new(estimator)?;
+            callbacks.push(estimator.0.clone());
+            builder = builder.estimator(estimator);
         }
         let mut reported = HashMap::new();
         for item in pools.map(|pools| pools.items()).transpose()?.iter().flatten() {
             let (name, pool): (String, Pool<'_>) = item.extract()?;
-            builder = builder.pool(name.as_str(), pool.backend()?);
+            let (backend, load) = pool.backend()?;
+            builder = builder.pool(name.as_str(), backend);
+            callbacks.extend(load);
             if let Pool::Reported(pool) = pool {
                 reported.insert(name, pool.get().pool.clone());
             }
         }
-        Ok(Gate { gate: py.detach(|| builder.build()), forks: forks(), reported })
+        let gate = py.detach(|| builder.build());
+        Ok(Gate { gate, forks: forks(), reported, callbacks: Mutex::new(callbacks) })
     }
 
     /// The principal of a bearer key, with or without `Bearer ` before it. Raises `Refused`.
@@ -350,12 +362,13 @@ impl Gate {
 
     /// Starts a thread that sweeps every interval, and when somebody has waited as long as may be, until it is stopped.
     #[pyo3(signature = (*, interval_ms=Count(1000)))]
-    fn keeper(&self, py: Python<'_>, interval_ms: Count) -> PyResult<Py<Keeper>> {
+    fn keeper(slf: &Bound<'_, Self>, interval_ms: Count) -> PyResult<Py<Keeper>> {
+        let py = slf.py();
         if interval_ms.0 == 0 {
             return Err(PyValueError::new_err("interval_ms is 1 or more"));
         }
-        let keeper = CoreKeeper::start(self.core(py)?.clone(), Duration::from_millis(interval_ms.0))?;
-        let keeper = Py::new(py, Keeper::new(keeper))?;
+        let keeper = CoreKeeper::start(slf.get().core(py)?.clone(), Duration::from_millis(interval_ms.0))?;
+        let keeper = Py::new(py, Keeper::new(keeper, slf.clone().unbind()))?;
         py.import("quota._acquire")?.getattr("keepers")?.call_method1("add", (&keeper,))?;
         Ok(keeper)
     }
@@ -454,11 +467,37 @@ impl Gate {
     fn __repr__(&self) -> String {
         format!("Gate({})", self.gate.digest().get(..12).unwrap_or_default())
     }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Whoever has the lock has the interpreter, so the collector finds it free.
+        self.callbacks.try_lock().map_or(Ok(()), |all| all.iter().try_for_each(|callback| callback.visit(&visit)))
+    }
+
+    fn __clear__(&self) {
+        // Not under the lock: what goes with them may call the gate.
+        let all = std::mem::take(&mut *self.callbacks());
+        all.iter().for_each(Callback::let_go);
+    }
 }
 
 impl Gate {
     pub fn of_this_process(&self) -> &core::Gate {
         &self.gate
+    }
+
+    /// Shows a callback to the collector of cycles.
+    pub fn keep(&self, callback: Callback) {
+        self.callbacks().push(callback);
+    }
+
+    /// Calls it no more.
+    pub fn let_go(&self, callback: &Callback) {
+        self.callbacks().retain(|known| !known.is(callback));
+        callback.let_go();
+    }
+
+    fn callbacks(&self) -> MutexGuard<'_, Vec<Callback>> {
+        self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

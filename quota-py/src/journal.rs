@@ -5,7 +5,7 @@ use pyo3::types::PyList;
 use quota_core as core;
 use quota_core::journal::{Entry, Ring};
 
-use crate::callback;
+use crate::callback::Callback;
 use crate::convert::python;
 
 /// The entries that a gate's journal held when it was asked, oldest first, each as a dictionary.
@@ -62,15 +62,17 @@ pub fn list<'py>(py: Python<'py>, entries: &[Entry]) -> PyResult<Bound<'py, PyLi
     Ok(list)
 }
 
-/// The usual journal, which hands every entry to the host's object as well.
-pub fn telling(object: &Bound<'_, PyAny>) -> PyResult<Ring> {
+/// The usual journal, which hands every entry to the host's object as well, by its method.
+pub fn telling(object: &Bound<'_, PyAny>) -> PyResult<(Ring, Callback)> {
     let push = object.getattr("push").map_err(|_| {
         let kind = crate::convert::kind(object);
         pyo3::exceptions::PyTypeError::new_err(format!("a journal has a method `push(entry)`, {kind} has none"))
     })?;
-    let push = push.unbind();
-    Ok(Ring::default().telling(move |entry| {
+    let push = Callback::new(push.unbind());
+    let told = push.clone();
+    let ring = Ring::default().telling(move |entry| {
         // What it raised has been told.
-        let _ = callback::call(&push, |push| push.call1((python(push.py(), &entry.to_json())?,)).map(|_| ()));
-    }))
+        let _ = told.call(|push| push.call1((python(push.py(), &entry.to_json())?,)).map(|_| ()));
+    });
+    Ok((ring, push))
 }

@@ -1,25 +1,29 @@
 //! The keeper: the thread that sweeps a gate, ended before the interpreter is.
 
 use pyo3::prelude::*;
+use pyo3::pyclass::{PyTraverseError, PyVisit};
 use quota_core::keeper::Keeper as CoreKeeper;
 
-use crate::gate::forks;
+use crate::gate::{Gate, forks};
 
 /// The thread that sweeps a gate.
 #[pyclass(module = "quota", weakref)]
 pub struct Keeper {
     keeper: Option<CoreKeeper>,
     forks: u64,
+    /// What it sweeps: the thread calls what the gate was handed.
+    gate: Py<Gate>,
 }
 
 impl Keeper {
-    pub fn new(keeper: CoreKeeper) -> Keeper {
-        Keeper { keeper: Some(keeper), forks: forks() }
+    pub fn new(keeper: CoreKeeper, gate: Py<Gate>) -> Keeper {
+        Keeper { keeper: Some(keeper), forks: forks(), gate }
     }
 
-    fn end(&mut self) {
-        let Some(keeper) = self.keeper.take() else { return };
-        if self.forks != forks() {
+    /// Not under a borrow of a `Keeper`, which would last as long as the thread is waited for.
+    fn end(keeper: Option<CoreKeeper>, of: u64) {
+        let Some(keeper) = keeper else { return };
+        if of != forks() {
             // The thread is in the other process: there is nobody to be waited for.
             std::mem::forget(keeper);
             return;
@@ -36,13 +40,16 @@ impl Keeper {
 impl Keeper {
     /// Stops it. The second time nothing happens.
     fn stop(slf: &Bound<'_, Self>) -> PyResult<()> {
-        // Not under the borrow, which lasts as long as the thread is waited for.
-        let mut taken = {
+        let (keeper, of) = {
             let mut keeper = slf.try_borrow_mut()?;
-            Keeper { keeper: keeper.keeper.take(), forks: keeper.forks }
+            (keeper.keeper.take(), keeper.forks)
         };
-        taken.end();
+        Keeper::end(keeper, of);
         Ok(())
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.gate)
     }
 
     /// Whether it sweeps still; not in a process that was forked off.
@@ -68,6 +75,6 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.end();
+        Keeper::end(self.keeper.take(), self.forks);
     }
 }

@@ -10,6 +10,7 @@ use quota_core::lease::{Cause, Record, State};
 use quota_core::units::{Amounts as CoreAmounts, Meter};
 
 use crate::convert::{Amounts, Count, decimal, millis};
+use crate::gate::Gate;
 use crate::principal::Principal;
 use crate::refusal::Degradation;
 use crate::{errors, usage};
@@ -28,11 +29,13 @@ pub struct Lease {
     /// Whether it is known to have ended through this object: the end of a `with` has then nothing to do. Written by
     /// endings, read by the end of a `with`.
     ended: AtomicBool,
+    /// Goes after the lease, and is not shown to the collector of cycles: what the gate was handed is told of the ending.
+    _gate: Py<Gate>,
 }
 
 impl Lease {
-    pub fn new(lease: core::Lease) -> Lease {
-        Lease { inner: Some(Inner::Lease(lease)), ended: AtomicBool::new(false) }
+    pub fn new(lease: core::Lease, gate: &Bound<'_, Gate>) -> Lease {
+        Lease { inner: Some(Inner::Lease(lease)), ended: AtomicBool::new(false), _gate: gate.clone().unbind() }
     }
 
     fn core(&self) -> &core::Lease {

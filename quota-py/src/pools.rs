@@ -9,9 +9,10 @@ use quota_core as core;
 use quota_core::gpu::{Dialect, GpuBackend, Load, Reported, Unreadable};
 use quota_core::time::Now;
 
+use crate::callback::Callback;
 use crate::convert::{Count, Small};
 use crate::simulated::SimulatedPool;
-use crate::{callback, convert, errors};
+use crate::{convert, errors};
 
 /// A pool of replicas that are all alike, of which only the capacity is known.
 #[pyclass(frozen, module = "quota", eq)]
@@ -85,19 +86,24 @@ pub enum Pool<'py> {
 }
 
 impl Pool<'_> {
-    pub fn backend(&self) -> PyResult<Arc<dyn GpuBackend>> {
+    /// The pool as the core has it, and the host's method that it calls, if it is the host's.
+    pub fn backend(&self) -> PyResult<(Arc<dyn GpuBackend>, Option<Callback>)> {
         Ok(match self {
-            Pool::Fixed(pool) => Arc::new(pool.get().pool.clone()),
-            Pool::Reported(pool) => pool.get().pool.clone(),
-            Pool::Simulated(pool) => pool.get().pool.clone(),
-            Pool::Host(pool) => Arc::new(HostPool::new(pool)?),
+            Pool::Fixed(pool) => (Arc::new(pool.get().pool.clone()), None),
+            Pool::Reported(pool) => (pool.get().pool.clone(), None),
+            Pool::Simulated(pool) => (pool.get().pool.clone(), None),
+            Pool::Host(pool) => {
+                let pool = HostPool::new(pool)?;
+                let load = pool.load.clone();
+                (Arc::new(pool), Some(load))
+            }
         })
     }
 }
 
 /// A pool of the host's: an object with `load(now_ns)`, and `reports()` if it does not measure. What could not be asked is stale.
 struct HostPool {
-    load: Py<PyAny>,
+    load: Callback,
     reports: bool,
 }
 
@@ -111,13 +117,13 @@ impl HostPool {
             Some(reports) => reports.call0()?.extract()?,
             None => true,
         };
-        Ok(HostPool { load: load.unbind(), reports })
+        Ok(HostPool { load: Callback::new(load.unbind()), reports })
     }
 }
 
 impl GpuBackend for HostPool {
     fn load(&self, now: Now) -> Load {
-        let replicas = callback::call(&self.load, |load| {
+        let replicas = self.load.call(|load| {
             let replicas: Vec<Bound<'_, ReplicaLoad>> = load.call1((now.mono,))?.extract()?;
             Ok(replicas.iter().map(|replica| replica.get().0.clone()).collect())
         });
