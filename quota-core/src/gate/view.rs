@@ -2,6 +2,7 @@
 //!
 //! Floor 3. Invariant: nothing here takes, gives back or journals.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,8 +25,14 @@ use crate::units::Meter;
 const HINTED_MODELS: usize = 8;
 
 /// The limits of several choices as one lineup, to read them in one trip.
-pub(super) fn joined<'a>(lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
-    Arc::new(Lineup::new(lineups.flat_map(|lineup| lineup.limits()).map(|bound| bound.parts())))
+pub(super) fn joined<'a>(mut lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
+    match (lineups.next(), lineups.next()) {
+        (Some(only), None) => only.clone(),
+        (first, second) => {
+            let all = first.into_iter().chain(second).chain(lineups);
+            Arc::new(Lineup::new(all.flat_map(|lineup| lineup.limits()).map(|bound| bound.parts())))
+        }
+    }
 }
 
 /// The word of each choice's limits, out of the words of their joined lineup.
@@ -153,10 +160,10 @@ impl<S: Store> Gate<S> {
         });
         shared.store.read(lineup.clone(), move |words| {
             let terms = rosters.iter().flat_map(|roster| roster.terms.iter());
-            let mut seen = std::collections::HashSet::new();
+            let mut seen = HashSet::<_, ahash::RandomState>::default();
             let mut balances = Vec::new();
             for ((bound, term), word) in lineup.limits().zip(terms).zip(words.unwrap_or_default()) {
-                let fresh = seen.insert((bound.scope.clone(), bound.limit.clone()));
+                let fresh = seen.insert(bound.names());
                 if !fresh || term.shared && !operator {
                     continue;
                 }
