@@ -119,9 +119,7 @@ pub(super) fn hint<'a, S: Store>(
     shared.store.read(lineup, move |words| {
         let Some(words) = words else { return Vec::new() };
         let word = words_of(&choices, &words);
-        let fits = |(at, choice): &(usize, &Choice)| {
-            select(std::slice::from_ref(*choice), |_, limit| word(*at, limit), now).is_ok()
-        };
+        let fits = |(at, choice): &(usize, &Choice)| choice.fits(|limit| word(*at, limit), now);
         choices.iter().enumerate().filter(fits).map(|(_, choice)| choice.terms.deal.model.clone()).collect()
     })
 }
