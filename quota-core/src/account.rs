@@ -73,6 +73,16 @@ impl Clause {
         At { now, period: self.period }
     }
 
+    /// The period of its calendar at a wall time, looked up only where [`period`](Clause::period) does not hold it;
+    /// nothing for what has no calendar.
+    pub(crate) fn period_at(&self, wall: u64) -> Period {
+        match &self.column.window {
+            Window::Fixed(_) if (self.period.start..self.period.end).contains(&wall) => self.period,
+            Window::Fixed(calendar) => calendar.period(wall),
+            Window::Rolling { .. } | Window::Held | Window::Run => Period::default(),
+        }
+    }
+
     /// The amount in use that a word of its account says, at the moment when it was written.
     pub fn used(&self, word: u64, now: Now) -> u64 {
         self.rule.read(word, &self.at(now)).used
@@ -281,6 +291,21 @@ impl Lineup {
     fn bound<'a>(&'a self, at: usize, row: &Row, scope: &'a Arc<str>) -> Bound<'a> {
         let account = Account { row: row.row, column: self.shape.spots[at].column, identity: row.identity };
         Bound { account, scope, clause: &self.shape.clauses[at] }
+    }
+
+    /// The period of each limit at a wall time, see [`Clause::period_at`].
+    pub(crate) fn periods(&self, wall: u64) -> impl ExactSizeIterator<Item = Period> + '_ {
+        self.shape.clauses.iter().map(move |clause| clause.period_at(wall))
+    }
+
+    /// The same limits in the periods of another wall time.
+    pub(crate) fn in_periods_of(&self, wall: u64) -> Lineup {
+        let (mut clauses, mut spots) = (self.shape.clauses.clone(), self.shape.spots.clone());
+        for ((period, clause), spot) in self.periods(wall).zip(&mut clauses).zip(&mut spots) {
+            (clause.period, spot.period) = (period, period);
+        }
+        let shape = Shape { clauses, spots, spans: self.shape.spans.clone() };
+        Lineup { shape: Arc::new(shape), rows: self.rows.clone(), scopes: self.scopes.clone() }
     }
 
     /// The scopes of its limits, widest first.

@@ -656,13 +656,7 @@ impl<S: Store> Shared<S> {
 
     /// The present periods of a lease's limits.
     fn periods(&self, claim: &Claim, now: Now) -> SmallVec<[Period; 8]> {
-        let limits = claim.terms.deal.lineup.limits();
-        limits
-            .map(|bound| match &bound.column.window {
-                crate::policy::plan::Window::Fixed(calendar) => calendar.period(now.wall),
-                _ => Period::default(),
-            })
-            .collect()
+        claim.terms.deal.lineup.periods(now.wall).collect()
     }
 
     fn claim_refusal(&self, claim: &Claim, reason: Reason, wait: Wait, detail: Option<String>) -> Refusal {

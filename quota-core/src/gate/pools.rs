@@ -54,7 +54,7 @@ pub(super) struct Pool {
 
 /// The pools of a plan.
 pub(super) struct Pools {
-    by_name: HashMap<Arc<str>, Arc<Pool>>,
+    by_name: HashMap<Arc<str>, Arc<Pool>, ahash::RandomState>,
     /// Where requests for models wait that name no pool: nothing but their own limits keeps them out.
     none: Arc<Pool>,
     /// Pools of earlier plans in which something waits or runs.
@@ -122,7 +122,7 @@ impl Pools {
             let new = || Arc::new(Pool::new(name.clone(), plan, backends.get(name), held_in_all));
             (name.clone(), known.unwrap_or_else(new))
         };
-        let mut by_name = HashMap::new();
+        let mut by_name = HashMap::default();
         for name in named.chain(backends.keys()) {
             if !by_name.contains_key(name) {
                 let (name, pool) = made(name);
@@ -209,9 +209,7 @@ impl<S: Store> Shared<S> {
         }
         self.wired(|wiring| {
             for pool in wiring.pools.all().filter(|pool| pool.scheduler.is_holding()) {
-                let mut scopes = record.claim.terms.deal.lineup.scopes().to_vec();
-                scopes.dedup();
-                pool.scheduler.released(scopes, now.mono);
+                pool.scheduler.released(record.claim.terms.deal.lineup.scopes().iter().cloned(), now.mono);
             }
         });
     }

@@ -25,8 +25,14 @@ use crate::units::Meter;
 const HINTED_MODELS: usize = 8;
 
 /// The limits of several choices as one lineup, to read them in one trip.
-pub(super) fn joined<'a>(lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
-    Arc::new(Lineup::new(lineups.flat_map(|lineup| lineup.limits()).map(|bound| bound.parts())))
+pub(super) fn joined<'a>(mut lineups: impl Iterator<Item = &'a Arc<Lineup>>) -> Arc<Lineup> {
+    match (lineups.next(), lineups.next()) {
+        (Some(only), None) => only.clone(),
+        (first, second) => {
+            let all = first.into_iter().chain(second).chain(lineups);
+            Arc::new(Lineup::new(all.flat_map(|lineup| lineup.limits()).map(|bound| bound.parts())))
+        }
+    }
 }
 
 /// The word of each choice's limits, out of the words of their joined lineup.
@@ -113,9 +119,7 @@ pub(super) fn hint<'a, S: Store>(
     shared.store.read(lineup, move |words| {
         let Some(words) = words else { return Vec::new() };
         let word = words_of(&choices, &words);
-        let fits = |(at, choice): &(usize, &Choice)| {
-            select(std::slice::from_ref(*choice), |_, limit| word(*at, limit), now).is_ok()
-        };
+        let fits = |(at, choice): &(usize, &Choice)| choice.fits(|limit| word(*at, limit), now);
         choices.iter().enumerate().filter(fits).map(|(_, choice)| choice.terms.deal.model.clone()).collect()
     })
 }

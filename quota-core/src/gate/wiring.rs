@@ -497,14 +497,7 @@ impl Wiring {
 
     /// A roster in the periods of another moment. The accounts are known, so the store is not asked.
     fn in_period_of(&self, roster: &Roster, now: Now) -> Roster {
-        let limits = roster.lineup.limits().map(|bound| {
-            let (account, scope, mut clause) = bound.parts();
-            if let Window::Fixed(calendar) = &clause.column.window {
-                clause.period = calendar.period(now.wall);
-            }
-            (account, scope, clause)
-        });
-        let lineup = Lineup::new(limits);
+        let lineup = roster.lineup.in_periods_of(now.wall);
         let (periods, shape) = (periods(&lineup), lineup.shape().clone());
         let rules = self.rules.share(Rules { periods, shape, ..(*roster.rules).clone() });
         Roster::of(rules, lineup, roster.tenant.clone(), roster.tally.clone())

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::drr::{Demand, Drr, End, FlowId, Judgment, MAX_LANES, Offer, Pick};
 use super::figures::{Counts, Figures, LaneFigures, TenantFigures};
-use super::held::{Held, Tenants, Trying, Who};
+use super::held::{Held, Hints, Trying, Who};
 use super::place::{Refused, Slot, Why};
 use super::valve::{Adaption, Capacity, Valve};
 use super::{Arrival, Lane, Message, Settings};
@@ -78,7 +78,7 @@ pub(super) struct Seen {
 }
 
 impl Desk {
-    pub(super) fn new(settings: &Settings, valve: Arc<Valve>, capacity: Capacity, holding: Arc<Tenants>) -> Desk {
+    pub(super) fn new(settings: &Settings, valve: Arc<Valve>, capacity: Capacity, hints: Arc<Hints>) -> Desk {
         let adaption = Adaption::new(valve.clone(), capacity, settings.adaptive, settings.close_when_stale);
         let mut desk = Desk {
             drr: Drr::new(settings.mode, settings.max_flows, settings.max_requests),
@@ -87,7 +87,7 @@ impl Desk {
             classes: Vec::new(),
             lanes: HashMap::default(),
             tenants: HashMap::default(),
-            held: Held::new(holding),
+            held: Held::new(hints),
             trying: Trying::default(),
             order: 0,
             early_refusal: true,
@@ -152,7 +152,13 @@ impl Desk {
         let now = self.now;
         match message {
             Message::Arrived(slot) => self.arrived(slot),
-            Message::Entered(slot) => self.entered(slot),
+            Message::Entered(slot) => {
+                self.entered(slot);
+                // It may have lain here for some time: what has nothing left rests before others come.
+                if self.drr.ready() == 0 {
+                    self.dispatch();
+                }
+            }
             Message::Left(slot) => self.left(&slot),
             Message::FirstToken(slot, at) => self.first_token(&slot, at),
             Message::Progress(slot) => {

@@ -28,7 +28,7 @@ struct Scope {
 struct Entry {
     scope: Arc<str>,
     order: u64,
-    /// The part of [`Tenants`] that it is counted in.
+    /// The part of the tenants' [`Names`] that it is counted in.
     part: usize,
 }
 
@@ -37,21 +37,24 @@ pub(super) struct Held {
     entries: HashMap<Who, Entry, ahash::RandomState>,
     scopes: HashMap<Arc<str>, Scope, ahash::RandomState>,
     by_due: BTreeSet<(u64, Arc<str>)>,
-    tenants: Arc<Tenants>,
+    hints: Arc<Hints>,
 }
 
 impl Held {
-    pub(super) fn new(tenants: Arc<Tenants>) -> Held {
-        Held { tenants, ..Held::default() }
+    pub(super) fn new(hints: Arc<Hints>) -> Held {
+        Held { hints, ..Held::default() }
     }
 
     /// Holds someone of a tenant for a scope, in the place that its arrival gives it; the scope's next try is at `due` at the latest.
     pub(super) fn insert(&mut self, who: Who, scope: &Arc<str>, order: u64, due: u64, tenant: &str) {
         self.remove(who);
-        let part = Tenants::part(tenant);
-        self.tenants.add(part, 1);
+        let part = Names::part(tenant);
+        self.hints.tenants.add(part, 1);
         self.entries.insert(who, Entry { scope: scope.clone(), order, part });
-        let new = || Scope { waiting: BTreeMap::new(), due: u64::MAX };
+        let new = || {
+            self.hints.scopes.add(Names::part(scope), 1);
+            Scope { waiting: BTreeMap::new(), due: u64::MAX }
+        };
         let state = self.scopes.entry(scope.clone()).or_insert_with(new);
         state.waiting.insert(order, who);
         let due = due.min(state.due);
@@ -60,12 +63,13 @@ impl Held {
 
     pub(super) fn remove(&mut self, who: Who) {
         let Some(Entry { scope, order, part }) = self.entries.remove(&who) else { return };
-        self.tenants.add(part, -1);
+        self.hints.tenants.add(part, -1);
         let Some(state) = self.scopes.get_mut(&scope) else { return };
         state.waiting.remove(&order);
         if state.waiting.is_empty() {
             self.by_due.remove(&(state.due, scope.clone()));
             self.scopes.remove(&scope);
+            self.hints.scopes.add(Names::part(&scope), -1);
         }
     }
 
@@ -93,11 +97,10 @@ impl Held {
 
     /// A scope whose time to try has come; the next is at `then`.
     pub(super) fn pop_due(&mut self, now: u64, then: u64) -> Option<Arc<str>> {
-        let (due, scope) = self.by_due.first()?.clone();
-        (due <= now).then(|| {
-            self.set_due(&scope, then);
-            scope
-        })
+        let (_, scope) = self.by_due.first().filter(|(due, _)| *due <= now)?;
+        let scope = scope.clone();
+        self.set_due(&scope, then);
+        Some(scope)
     }
 
     /// When the first scope is due.
@@ -162,34 +165,43 @@ impl Trying {
     }
 }
 
-/// Parts that tenants are counted in by their names, so that one is not taken for another too often.
+/// What others read of who is held, to leave out messages that would change nothing.
+#[derive(Debug, Default)]
+pub(super) struct Hints {
+    /// How many are held, by tenant.
+    pub(super) tenants: Names,
+    /// Scopes that anyone is held for.
+    pub(super) scopes: Names,
+}
+
+/// Parts that names are counted in, so that one is not taken for another too often.
 const PARTS: usize = if cfg!(quota_loom) { 2 } else { 256 };
 
-/// How many are held, by tenant: tenants whose names fall together are counted together.
+/// Counts by name: names that fall together are counted together.
 #[derive(Debug)]
-pub(super) struct Tenants([AtomicU32; PARTS]);
+pub(super) struct Names([AtomicU32; PARTS]);
 
-impl Default for Tenants {
-    fn default() -> Tenants {
-        Tenants(std::array::from_fn(|_| AtomicU32::new(0)))
+impl Default for Names {
+    fn default() -> Names {
+        Names(std::array::from_fn(|_| AtomicU32::new(0)))
     }
 }
 
-impl Tenants {
-    /// Whether any of a tenant's may be held.
-    pub(super) fn may_hold(&self, tenant: &str) -> bool {
+impl Names {
+    /// Whether any of this name may be counted.
+    pub(super) fn may_have(&self, name: &str) -> bool {
         // ORDERING: relaxed; a hint: who is held beside this was not there before.
-        self.0[Tenants::part(tenant)].load(Ordering::Relaxed) > 0
+        self.0[Names::part(name)].load(Ordering::Relaxed) > 0
     }
 
     fn add(&self, part: usize, change: i32) {
-        // ORDERING: relaxed; only the thread that decides counts, see `may_hold`.
+        // ORDERING: relaxed; only the thread that decides counts, see `may_have`.
         self.0[part].fetch_add(change as u32, Ordering::Relaxed);
     }
 
     /// FNV-1a: what a host can make fall together only makes requests go through the queue.
-    fn part(tenant: &str) -> usize {
-        let hash = tenant
+    fn part(name: &str) -> usize {
+        let hash = name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         (hash ^ hash >> 32) as usize % PARTS

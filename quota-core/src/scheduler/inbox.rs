@@ -1,7 +1,7 @@
 //! The inbox: what has to be done with a state that one thread at a time may touch, without anyone waiting for that thread.
 //!
-//! Floor 2. Invariant: whoever puts a message in either works through the inbox itself or leaves it to a thread that will
-//! look again after it; no message is left lying.
+//! Floor 2. Invariant: whoever sends a message either works through the inbox itself or leaves it to a thread that will
+//! look again after it; no message is left lying but those that may wait for the next.
 
 use smallvec::SmallVec;
 
@@ -25,6 +25,12 @@ pub(super) struct Inbox<M, S> {
 impl<M, S> Inbox<M, S> {
     pub(super) fn new(state: S) -> Inbox<M, S> {
         Inbox { messages: Queue::new(), pending: AtomicU64::new(0), state: Alone::new(state) }
+    }
+
+    /// Puts a message in that is acted on together with the next that is sent, before it: for what nobody waits for and
+    /// something is always sent after.
+    pub(super) fn leave(&self, message: M) {
+        self.messages.push(message);
     }
 
     /// Puts a message in. If nobody works through the inbox, this call does: it hands messages to `act`, after some of them

@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 use self::desk::{Desk, nanos};
 use self::drr::{Demand, End, LaneRule, Mode};
 pub use self::figures::{Counts, Figures, LaneFigures, TenantFigures, WAIT_BOUNDS_MS};
-use self::held::Tenants;
+use self::held::Hints;
 use self::inbox::Inbox;
 use self::place::Slot;
 pub use self::place::{Place, Refused, Turn, Why};
@@ -178,8 +178,8 @@ pub struct Scheduler(Arc<Core>);
 struct Core {
     inbox: Inbox<(Message, Option<u64>), Desk>,
     valve: Arc<Valve>,
-    /// Who is held, by tenant.
-    holding: Arc<Tenants>,
+    /// Who is held, and for what.
+    hints: Arc<Hints>,
     /// Arrivals on their way to the desk. Raised by whoever arrives, lowered by the desk.
     arriving: AtomicU64,
     /// How many wait and could go, and how many are held; written by the desk, read by all. Both may be out of date by a
@@ -277,12 +277,12 @@ impl Scheduler {
     /// The same, of several that count together how many they hold.
     pub(crate) fn among(settings: &Settings, capacity: Capacity, held_in_all: Arc<AtomicU64>) -> Scheduler {
         let valve = Arc::new(Valve::new(capacity, settings.sparse_percent));
-        let holding = Arc::new(Tenants::default());
-        let desk = Desk::new(settings, valve.clone(), capacity, holding.clone());
+        let hints = Arc::new(Hints::default());
+        let desk = Desk::new(settings, valve.clone(), capacity, hints.clone());
         Scheduler(Arc::new(Core {
             inbox: Inbox::new(desk),
             valve,
-            holding,
+            hints,
             arriving: AtomicU64::new(0),
             ready: AtomicU64::new(0),
             held: AtomicU64::new(0),
@@ -320,7 +320,7 @@ impl Scheduler {
 
     /// Whether anything of a tenant's may be held for a limit, so that its next request has to line up behind.
     pub fn may_hold(&self, tenant: &str) -> bool {
-        self.0.holding.may_hold(tenant)
+        self.0.hints.tenants.may_have(tenant)
     }
 
     /// Whether anything waits, is held or is in the pool.
@@ -349,7 +349,8 @@ impl Scheduler {
 
     fn entered(&self, arrival: Arrival, now: u64) -> Turn {
         let slot = Arc::new(Slot::taken(arrival, now));
-        self.0.send(Message::Entered(slot.clone()), Some(now));
+        // Its room is taken and nobody can go for its coming, so it is enough that the desk has it before whatever follows.
+        self.0.inbox.leave((Message::Entered(slot.clone()), Some(now)));
         Turn::new(self.0.clone(), slot)
     }
 
@@ -358,7 +359,13 @@ impl Scheduler {
     pub fn released(&self, scopes: impl IntoIterator<Item = Arc<str>>, now: u64) {
         // Who is put back beside this tries again within a second by itself.
         if self.is_holding() {
-            self.0.send(Message::Released(scopes.into_iter().collect()), Some(now));
+            let held = |scope: &Arc<str>| self.0.hints.scopes.may_have(scope);
+            let mut scopes: SmallVec<_> = scopes.into_iter().filter(held).collect();
+            // A scope of more limits than a row has is there once for each row.
+            scopes.dedup();
+            if !scopes.is_empty() {
+                self.0.send(Message::Released(scopes), Some(now));
+            }
         }
     }
 

@@ -52,10 +52,11 @@ fn loom_inbox_leaves_no_message() {
                 thread::spawn(move || send(&inbox, &rested, message))
             })
             .into();
+        inbox.leave(1000);
         send(&inbox, &rested, 100);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         // ORDERING: relaxed, as above.
-        assert_eq!(rested.load(Ordering::Relaxed), 111);
+        assert_eq!(rested.load(Ordering::Relaxed), 1111);
     });
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::memory::Memory;
-use crate::account::{Account, Bound, Clause, Column, Lineup};
+use crate::account::{Account, Clause, Column, Lineup, Spot};
 use crate::lease::{Cause, Claim, Draft, End, EndError, LeaseId, Record};
 use crate::meter::{At, Rule, Wait};
 use crate::policy::plan::Hold;
@@ -79,20 +79,44 @@ impl Choice {
 
     /// What one limit lacks for this choice, if anything. Pure; every store and the preview ask this same question.
     pub fn lack(&self, at: u16, bound: &Clause, word: u64, now: Now) -> Option<Lack> {
-        let moment = bound.at(now);
-        let amount = self.ask(bound).amount_on(&bound.rule, word, &moment);
+        let &Clause { meter, hold, shadow, soft, .. } = bound;
+        self.lack_of(at, (meter, hold, shadow, soft), &bound.rule, word, &bound.at(now))
+    }
+
+    #[inline]
+    fn lack_of(
+        &self,
+        at: u16,
+        (meter, hold, shadow, soft): (Meter, Hold, bool, Option<u64>),
+        rule: &Rule,
+        word: u64,
+        moment: &At,
+    ) -> Option<Lack> {
+        let amount = self.ask_of(meter, hold).amount_on(rule, word, moment);
         let lack = |wait, soft| {
-            let used = bound.rule.read(word, &moment).used;
+            let used = rule.read(word, moment).used;
             Lack { limit: at, used, asked: amount, wait, soft }
         };
-        if !bound.shadow
-            && let Err(wait) = bound.rule.take(word, amount, &moment)
-        {
+        if !shadow && let Err(wait) = rule.take(word, amount, moment) {
             return Some(lack(wait, false));
         }
-        let soft = bound.soft.filter(|_| self.is_within_soft(at))?;
-        let passed = bound.rule.read(word, &moment).used.saturating_add(amount) > soft;
+        let soft = soft.filter(|_| self.is_within_soft(at))?;
+        let passed = rule.read(word, moment).used.saturating_add(amount) > soft;
         passed.then(|| lack(Wait::Unknown, true))
+    }
+
+    /// What its limits lack by these words, in their order.
+    fn lacks(&self, word: impl Fn(u16) -> u64, now: Now) -> impl Iterator<Item = Lack> {
+        let spots = self.terms.deal.lineup.spots().iter();
+        (0..).zip(spots).filter_map(move |(at, spot)| {
+            let &Spot { meter, hold, shadow, soft, .. } = spot;
+            self.lack_of(at, (meter, hold, shadow, soft), &spot.rule, word(at), &spot.at(now))
+        })
+    }
+
+    /// Whether it fits by itself, as the only one: what [`select`] says of it alone.
+    pub(crate) fn fits(&self, word: impl Fn(u16) -> u64, now: Now) -> bool {
+        self.is_called_for(&[]) && self.lacks(word, now).next().is_none()
     }
 
     /// Whether what the choices before it lacked calls for this one. One that is not called for lacks nothing and is passed
@@ -345,9 +369,7 @@ pub fn select(
             all.push(Lacks::new());
             continue;
         }
-        let limits = choice.terms.deal.lineup.limits().enumerate();
-        let short = |(limit, bound): (usize, Bound<'_>)| choice.lack(limit as u16, &bound, word(at, limit as u16), now);
-        let lacks: Lacks = limits.filter_map(short).collect();
+        let lacks: Lacks = choice.lacks(|limit| word(at, limit), now).collect();
         if lacks.is_empty() {
             return Ok((at, all));
         }

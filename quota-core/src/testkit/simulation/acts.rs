@@ -260,7 +260,8 @@ impl World<'_> {
             self.summary.left += 1;
             self.note("leaves its place", slot, 0);
             self.done(slot);
-            return self.read_tape(Act::Wait).map(drop);
+            self.read_tape(Act::Wait)?;
+            return self.check_queues();
         }
         Ok(())
     }

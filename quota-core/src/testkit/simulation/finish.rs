@@ -2,6 +2,7 @@
 //!
 //! Floor 5. Invariant: whatever happened before, nothing is open, nothing waits, nothing runs, and all books agree.
 
+use super::job::Job;
 use super::ledger::{Act, Check};
 use super::world::{NOBODY, SECOND, World};
 use crate::journal::replay;
@@ -30,7 +31,17 @@ impl World<'_> {
         if open != self.ledger.open() {
             return Err(format!("{open} leases are open, by the books {}", self.ledger.open()));
         }
+        self.check_queues()?;
         self.ledger.check_sums()
+    }
+
+    /// As many wait in the queues as have a place there and no turn yet: whoever has left is gone.
+    pub(super) fn check_queues(&self) -> Check {
+        let waits = |job: &&Job| job.queued.as_ref().is_some_and(|queued| !queued.is_due());
+        let waiting = self.jobs.iter().filter(waits).count() as u64;
+        let pools = self.gate.pools();
+        let queued: u64 = pools.iter().flat_map(|pool| &pool.queue.lanes).map(|lane| lane.queued).sum();
+        if queued == waiting { Ok(()) } else { Err(format!("{queued} are queued, {waiting} wait")) }
     }
 
     /// Resolves what is open, and looks at all that is left.

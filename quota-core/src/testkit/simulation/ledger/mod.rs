@@ -10,8 +10,6 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use self::account::{Account, Mark, Rule};
 pub(super) use self::names::Names;
 use self::names::Places;
@@ -145,7 +143,7 @@ struct Lease {
     /// The policy that it was admitted under.
     revision: usize,
     price: Price,
-    holds: SmallVec<[Held; 8]>,
+    holds: Vec<Held>,
     /// How many of the holds were taken at admission.
     first: usize,
     standing: Standing,
@@ -333,10 +331,12 @@ impl Ledger {
         let all = all.with(Meter::InFlight, 1).with(Meter::Streams, u64::from(asked.stream));
         let (price, revision, place) = (*price, self.revision, self.leases.len());
         let places: Places = self.names.places(&terms.deal.lineup);
-        let mut holds: SmallVec<[Held; 8]> = SmallVec::new();
-        for hold in record.claim.holds() {
-            let meter = record.limit(&hold).meter;
-            let account = places[hold.limit as usize];
+        let mut holds: Vec<Held> = Vec::with_capacity(places.len());
+        for (nth, (hold, bound)) in record.claim.holds().zip(terms.deal.lineup.limits()).enumerate() {
+            let (meter, account) = (bound.meter, places[nth]);
+            if hold.limit as usize != nth {
+                return Err(format!("lease {place} holds nothing on {}", self.names.show(account)));
+            }
             let what = || format!("lease {place} on {}", self.names.show(account));
             let (rule, exact) = self.names.rule(account, revision);
             let (amount, most) = (hold.amount, all.get(meter));
@@ -350,17 +350,19 @@ impl Ledger {
             }
             let mark = before.take(rule, amount, now);
             let used = before.used(rule, now);
-            let of_gate = record.claim.used_after(&hold);
+            let of_gate = bound.used(hold.word, record.claim.at);
             if used != of_gate {
                 return Err(format!("{}: {} in use by the gate, {used} by the ledger", what(), of_gate));
             }
             holds.push(Held { account, meter, taken: amount, now: amount, mark });
         }
-        let left_out = |account: &u32| !holds.iter().any(|hold| hold.account == *account);
-        if let Some(account) = places.iter().find(|account| left_out(account)) {
+        let first = holds.len();
+        if let Some(account) = places.get(first) {
             return Err(format!("lease {place} holds nothing on {}", self.names.show(*account)));
         }
-        let first = holds.len();
+        if record.claim.holds().len() > first {
+            return Err(format!("lease {place} holds on more limits than apply to it"));
+        }
         let deadline = now.mono + self.terms.life;
         self.leases.push(Lease {
             tenant: asked.tenant,
@@ -532,6 +534,8 @@ impl Ledger {
                 _ if meter.is_held() => 0,
                 (Standing::Cancelled, _) => 0,
                 // Earlier holds of a limit are filled first, the last takes the rest.
+                // One taking an account, as on all leases that were not extended.
+                (_, Some(amounts)) if lease.holds.len() == lease.first => amounts.get(meter),
                 (_, Some(amounts)) => {
                     let earlier = lease.holds[..at].iter().filter(|hold| hold.account == account);
                     let left = amounts.get(meter).saturating_sub(earlier.map(|hold| hold.now).sum());

@@ -27,14 +27,15 @@ struct Named {
 /// All limits of all scopes.
 pub(in super::super) struct Names {
     all: Vec<Named>,
-    by_name: HashMap<(Arc<str>, Arc<str>), u32, ahash::RandomState>,
+    /// The limits of each scope.
+    scopes: HashMap<Arc<str>, Vec<u32>, ahash::RandomState>,
     /// Lineups that have been looked up, by address; they are kept, so that no other comes to stand there.
     lineups: HashMap<*const Lineup, (Arc<Lineup>, Places), ahash::RandomState>,
 }
 
 impl Names {
     pub(super) fn of(policies: &[Policy], users: &[&str]) -> Names {
-        let mut names = Names { all: Vec::new(), by_name: HashMap::default(), lineups: HashMap::default() };
+        let mut names = Names { all: Vec::new(), scopes: HashMap::default(), lineups: HashMap::default() };
         for policy in policies {
             names.add(policy.plan(), users);
         }
@@ -59,10 +60,11 @@ impl Names {
         for (scope, limits) in scopes {
             let scope: Arc<str> = scope.into();
             for limit in limits {
-                let at = *self.by_name.entry((scope.clone(), limit.name.clone())).or_insert_with(|| {
-                    let (scope, limit) = (scope.clone(), limit.name.clone());
-                    self.all.push(Named { scope, limit, rules: Vec::new() });
-                    self.all.len() as u32 - 1
+                let at = self.find(&scope, &limit.name).unwrap_or_else(|| {
+                    let at = self.all.len() as u32;
+                    self.all.push(Named { scope: scope.clone(), limit: limit.name.clone(), rules: Vec::new() });
+                    self.scopes.entry(scope.clone()).or_default().push(at);
+                    at
                 });
                 let counts_output = matches!(limit.meter, Meter::Output | Meter::Total | Meter::Money);
                 self.all[at as usize].rules.push((rule(limit), limit.hold == Hold::WorstCase || !counts_output));
@@ -85,8 +87,8 @@ impl Names {
         places
     }
 
-    pub(super) fn find(&self, scope: &Arc<str>, limit: &Arc<str>) -> Option<u32> {
-        self.by_name.get(&(scope.clone(), limit.clone())).copied()
+    pub(super) fn find(&self, scope: &str, limit: &str) -> Option<u32> {
+        self.scopes.get(scope)?.iter().copied().find(|at| *self.all[*at as usize].limit == *limit)
     }
 
     /// The rule of an account under a policy, and whether the whole worst case is held on it.
