@@ -343,8 +343,9 @@ impl<S: Store> Lease<S> {
 impl<S: Store> Lease<S> {
     /// Ends it as dropped, with what was seen, without waiting for the store's answer.
     pub(super) fn abandon(&self, seen: Option<Usage>) {
-        // ORDERING: relaxed, see `end`.
-        if !self.owner || self.ended.swap(1, Ordering::Relaxed) == 1 {
+        // ORDERING: relaxed, see `end`. The look first, as nearly every lease has ended by then and needs no locked step.
+        let has_ended = || self.ended.load(Ordering::Relaxed) == 1 || self.ended.swap(1, Ordering::Relaxed) == 1;
+        if !self.owner || has_ended() {
             return;
         }
         let gate = self.gate.clone();
