@@ -14,6 +14,7 @@
 //! | tries for one limit | two at a time, then two for each that succeeds | the others wait | `queue_faults` `a_release_lets_few_try…`, `tries_do_not_pile_up…` |
 //! | journal | `Ring::new`, 32,768 entries | the oldest of its kind goes, refusals never push out what was charged | [`journal_entries`] |
 //! | names, ids, tiers, choices | 256, 128, 64 bytes; 128 choices | `request_invalid`, its texts cut | [`names_and_ids`] |
+//! | a name of a principal | 4,096 bytes | the rest is not kept; `request_invalid` | `principal` `names_that_are_too_long…` |
 //! | amounts | 2^52 − 1 | `request_too_large`, nothing wraps | [`amounts`] |
 //! | text that is counted exactly | 512 KiB | the rest is estimated | [`texts`] |
 //! | prompts of a body, its depth | 2,048; 64 | `request_invalid` | [`bodies`] |
