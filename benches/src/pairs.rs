@@ -72,7 +72,7 @@ impl Gated {
         self.run(gate, user, &self.request.clone().id(id));
     }
 
-    /// A gate for so many tenants with the same eight limits each, one principal a tenant.
+    /// A gate for so many tenants with the same eight limits each, one principal a tenant, and as many rows as they take.
     pub fn tenants(tenants: usize) -> Gated {
         let limits = "
   tpm: 1000000000000
@@ -84,8 +84,9 @@ impl Gated {
         let names: String = (0..tenants).map(|n| format!("  t{n}: {{}}\n")).collect();
         let text =
             format!("models: {{small: {{price: {{input: 1, output: 1}}}}}}\ndefaults:{limits}\ntenants:\n{names}");
-        let principal = |n: usize| Principal::builder(format!("t{n}")).user("u").build();
-        Gated::of(&text, (0..tenants).map(principal).collect(), 1 << 14)
+        let principal = |n: usize| Principal::builder(format!("t{n}")).user(format!("u{n}")).build();
+        // Three scopes each: the tenant, its model, its user.
+        Gated::of(&text, (0..tenants).map(principal).collect(), tenants * 3, 1 << 14)
     }
 
     /// A gate with so many limits (1 to 32) on its one tenant, in as many scopes as that takes.
@@ -96,12 +97,12 @@ impl Gated {
         let text = format!(
             "models: {{small: {{price: {{input: 1, output: 1}}}}}}\ntenants: {{t0: {{windows: [{windows}], models: {{small: {{}}}}}}}}"
         );
-        Gated::of(&text, vec![Principal::builder("t0").build()], 1 << 14)
+        Gated::of(&text, vec![Principal::builder("t0").build()], 0, 1 << 14)
     }
 
-    fn of(text: &str, who: Vec<Principal>, open_leases: u32) -> Gated {
+    fn of(text: &str, who: Vec<Principal>, rows: usize, open_leases: u32) -> Gated {
         let policy = Policy::from_yaml(text).expect("the policy above is valid");
-        let bounds = Bounds { rows: (who.len() * 4).max(1024) as u32, open_leases };
+        let bounds = Bounds { rows: rows.max(1024) as u32, open_leases };
         let request = Request::chat("small").input_tokens(HELD - 500).max_output_tokens(500);
         Gated { gate: Gate::builder(policy).store(Memory::new(bounds)).build(), who, request }
     }
@@ -141,7 +142,7 @@ impl LeasesOpen {
     pub fn new(leases: usize) -> LeasesOpen {
         let text = policy_text("11000000");
         let who = vec![Principal::builder("t0").user("u0").build()];
-        LeasesOpen { gated: Gated::of(&text, who, leases as u32 + 1024) }
+        LeasesOpen { gated: Gated::of(&text, who, 0, leases as u32 + 1024) }
     }
 
     /// Opens so many leases.

@@ -34,6 +34,20 @@ impl Identity {
     pub(crate) fn get(self) -> u64 {
         self.0.get()
     }
+
+    /// How many bytes it has.
+    pub(crate) const BYTES: usize = 8 - Identity::BITS_BELOW as usize / 8;
+
+    pub(crate) fn bytes(self) -> [u8; Identity::BYTES] {
+        let [bytes @ .., _, _, _] = self.get().to_le_bytes();
+        bytes
+    }
+
+    /// The identity of these bytes; none has all of them 0.
+    pub(crate) fn of_bytes(bytes: [u8; Identity::BYTES]) -> Option<Identity> {
+        let [a, b, c, d, e] = bytes;
+        Identity::new(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]))
+    }
 }
 
 /// Where the word of one limit lives in a store.

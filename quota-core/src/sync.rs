@@ -226,12 +226,21 @@ impl<T> OnceBox<T> {
 
 impl<T> OnceBox<T> {
     /// What is there, made now if nothing was. Of two that make at once, what the first made stays.
+    #[inline]
     pub(crate) fn get_or_make(&self, make: impl Fn() -> T) -> &T {
+        match self.get() {
+            Some(value) => value,
+            None => self.make(make),
+        }
+    }
+
+    #[cold]
+    fn make(&self, make: impl Fn() -> T) -> &T {
         loop {
+            self.set(Box::new(make()));
             if let Some(value) = self.get() {
                 return value;
             }
-            self.set(Box::new(make()));
         }
     }
 }

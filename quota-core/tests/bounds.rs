@@ -14,11 +14,13 @@
 //! | tries for one limit | two at a time, then two for each that succeeds | the others wait | `queue_faults` `a_release_lets_few_try…`, `tries_do_not_pile_up…` |
 //! | journal | `Ring::new`, 32,768 entries | the oldest of its kind goes, refusals never push out what was charged | [`journal_entries`] |
 //! | names, ids, tiers, choices | 256, 128, 64 bytes; 128 choices | `request_invalid`, its texts cut | [`names_and_ids`] |
+//! | a name of a principal | 4,096 bytes | the rest is not kept; `request_invalid` | `principal` `names_that_are_too_long…` |
 //! | amounts | 2^52 − 1 | `request_too_large`, nothing wraps | [`amounts`] |
 //! | text that is counted exactly | 512 KiB | the rest is estimated | [`texts`] |
 //! | prompts of a body, its depth | 2,048; 64 | `request_invalid` | [`bodies`] |
 //! | event of a stream | `max_event`, 1 MiB | it passes unread and is counted | [`stream_events`] |
 //! | labels of metrics | tenants and models of the policy, `*`, and one for strangers | made-up names add none | [`labels`] |
+//! | what a tenant takes | 400 B loaded, 1,400 B more with its route and its principal | | [`tenants`] |
 //! | rosters | 65,536 | all are found again when they are needed | [`rosters`] |
 //! | refused requests remembered | 65,536 | those that are over go, then all | [`refused_requests`] |
 //! | alerts remembered | 2^18 marks | all are forgotten, and told once more | `gate/alert` `what_is_remembered_is_bounded` |
@@ -531,6 +533,21 @@ fn rosters() {
     // A map that grows has two tables for a while.
     assert!(grown < 66_000 * each && most < 130_000 * each, "{grown} and at most {most} bytes, {each} a roster");
     scene.serves(&user("acme", 0));
+}
+
+#[test]
+fn tenants() {
+    let tenants: usize = 16_000;
+    let names: String = (0..tenants).map(|nth| format!("  t{nth}: {{}}\n")).collect();
+    let limits = "{rpm: 1000, max_inflight: 9, users: {rpd: 1000}, models: {m: {tpm: 1000000}}}";
+    let policy = format!("models: {{m: {{}}}}\ndefaults: {limits}\ntenants:\n{names}");
+    // Three scopes each: the tenant, its model, its user.
+    let bounds = Bounds { rows: 3 * tenants as u32, open_leases: 64 };
+    let (scene, loaded, _) = memory(|| scene(&policy, bounds));
+    let serve = || (0..tenants).for_each(|nth| scene.serves(&user(&format!("t{nth}"), nth)));
+    let ((), asked, _) = memory(serve);
+    let [loaded, asked] = [loaded, asked].map(|bytes| bytes / tenants as i64);
+    assert!(loaded < 400 && asked < 1400, "{loaded} and {asked} bytes a tenant");
 }
 
 #[test]

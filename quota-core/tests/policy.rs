@@ -247,6 +247,31 @@ fn what_a_plan_repeats_for_its_tenants_is_bounded() {
 }
 
 #[test]
+fn tenants_that_differ_in_their_names_alone_share_the_rest_until_one_is_overridden() {
+    let key = "{id: k, sha256: 'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855'}";
+    let text = format!(
+        "defaults: {{rpm: 5, models: {{m: {{}}}}}}
+cost_centers: {{c: {{}}}}
+tenants: {{a: {{}}, b: {{}}, c: {{}}, gold: {{tier: gold}}, legal: {{cost_center: c}}, own: {{rpm: 6}}, keyed: {{keys: [{key}]}}}}
+overrides: [{{tenant: b, operator: o, reason: r, starts: 2026-01-01, expires: 2026-01-02, rpm: 9}}]"
+    );
+    let policy = Policy::from_yaml(&text).unwrap();
+    let tenants = &policy.plan().tenants;
+    let same = |name: &str| Arc::ptr_eq(&tenants["a"].kind, &tenants[name].kind);
+    assert_eq!(
+        ["a", "b", "c", "gold", "legal", "own", "keyed"].map(same),
+        [true, false, true, false, false, false, false]
+    );
+    let overrides = |name: &str| tenants[name].limits[0].overrides.len();
+    assert_eq!(["a", "b", "c", "gold"].map(overrides), [0, 1, 0, 0]);
+    assert_eq!((tenants["gold"].plan.as_deref(), tenants["a"].plan.as_deref()), (Some("gold"), None));
+    assert_eq!((tenants["legal"].cost_center.as_deref(), tenants["a"].cost_center.as_deref()), (Some("c"), None));
+    assert!(tenants["keyed"].keys.contains_key("k") && tenants["a"].keys.is_empty());
+    let names: Vec<&str> = tenants.keys().map(|name| &**name).collect();
+    assert_eq!(names, ["a", "b", "c", "gold", "legal", "own", "keyed"], "in the order of the document");
+}
+
+#[test]
 fn one_scope_has_bounded_windows_and_one_limit_bounded_overrides() {
     let window = |i| format!("{{name: w{i}, meter: requests, seconds: 9, hard: 1}}");
     let policy = |windows: usize, overrides: usize| {

@@ -22,15 +22,20 @@ pub(super) fn ended(record: &Record) {
     let (guess, real) = (terms.input.expected, usage.filter(|usage| !usage.input_missing()).map(|u| u.input_total()));
     let charged = record.charged_by(&state);
     let money = charged.get(Meter::Money);
-    count(&[
+    let rare = [
         (Counter::Resolved, settled.late as u64),
+        (Counter::MoneyOverrun, money.saturating_sub(terms.worst_cost.to_usd().units())),
+        (Counter::Unpriced, (usage.is_some() && record.is_unpriced_by(&state)) as u64),
+        (Counter::GuessedPrice, (usage.is_some() && terms.price_is_guess()) as u64),
+    ];
+    if rare.iter().any(|(_, amount)| *amount > 0) {
+        count(&rare);
+    }
+    count(&[
         (Counter::InputTokens, charged.get(Meter::Input)),
         (Counter::OutputTokens, charged.get(Meter::Output)),
         (Counter::Money, money),
-        (Counter::MoneyOverrun, money.saturating_sub(terms.worst_cost.to_usd().units())),
         (Counter::Settled, usage.is_some() as u64),
-        (Counter::Unpriced, (usage.is_some() && record.is_unpriced_by(&state)) as u64),
-        (Counter::GuessedPrice, (usage.is_some() && terms.price_is_guess()) as u64),
         (Counter::EstimatedInput, real.map_or(0, |_| guess)),
         (Counter::MeasuredInput, real.unwrap_or(0)),
         (Counter::EstimateError, real.map_or(0, |real| guess.abs_diff(real))),

@@ -90,7 +90,7 @@ pub(super) struct Term {
 /// All that applies to one principal and model: whose it is, and the rules that it has in common with others.
 pub(super) struct Roster {
     rules: Arc<Rules>,
-    pub(super) tenant: Arc<TenantPlan>,
+    pub(super) tenant: TenantPlan,
     pub(super) lineup: Arc<Lineup>,
     pub(super) tally: Arc<Tally>,
     /// 1 once one of its accounts was found to have been dropped at rest, and bound anew elsewhere: it has to be made
@@ -433,7 +433,7 @@ impl Wiring {
     fn make<S: Store>(
         &self,
         shared: &Shared<S>,
-        tenant: &Arc<TenantPlan>,
+        tenant: &TenantPlan,
         group: Arc<str>,
         allowed: &Arc<TenantModel>,
         key: &KeyRef<'_>,
@@ -523,7 +523,7 @@ fn periods(lineup: &Lineup) -> Range<u64> {
 }
 
 impl Roster {
-    fn of(rules: Arc<Rules>, lineup: Lineup, tenant: Arc<TenantPlan>, tally: Arc<Tally>) -> Roster {
+    fn of(rules: Arc<Rules>, lineup: Lineup, tenant: TenantPlan, tally: Arc<Tally>) -> Roster {
         let lineup = Arc::new(lineup.with_shape(rules.shape.clone()));
         Roster { rules, tenant, lineup, tally, moved: AtomicU32::new(0) }
     }

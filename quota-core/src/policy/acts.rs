@@ -12,6 +12,7 @@ use super::error::ErrorKind;
 use super::fields::Name;
 use super::limits::{LimitDoc, canonical, names};
 use super::plan::{DegradeStep, Limit, TenantPlan};
+use super::tenants::Tenants;
 
 /// The steps of degrading, their names looked up.
 pub(super) fn degrade(document: &Document, compiler: &mut Compiler<'_, '_>) -> Vec<DegradeStep> {
@@ -125,11 +126,7 @@ fn cycle<'n>(edges: Vec<(&'n Name, &'n Name)>) -> Option<(&'n Name, String)> {
 }
 
 /// Puts overrides on the limits that they name.
-pub(super) fn overrides(
-    document: &Document,
-    tenants: &mut HashMap<Arc<str>, TenantPlan>,
-    compiler: &mut Compiler<'_, '_>,
-) {
+pub(super) fn overrides(document: &Document, tenants: &mut Tenants, compiler: &mut Compiler<'_, '_>) {
     for doc in &document.overrides {
         if let Some(model) = &doc.model {
             compiler.model_name(model, true);

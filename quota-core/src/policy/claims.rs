@@ -11,7 +11,7 @@ use super::compile::Compiler;
 use super::document::Table;
 use super::error::ErrorKind;
 use super::fields::{Cursor, Fields, Name};
-use super::plan::TenantPlan;
+use super::tenants::Tenants;
 use crate::principal::MAX_NAME;
 
 /// Where one name of a principal comes from.
@@ -124,11 +124,7 @@ fn claim(c: Cursor<'_>) -> Option<Option<ClaimDoc>> {
 }
 
 /// The section compiled: what maps stand for is looked up where the policy defines it.
-pub(super) fn plan(
-    doc: &ClaimsDoc,
-    tenants: &HashMap<Arc<str>, TenantPlan>,
-    compiler: &mut Compiler<'_, '_>,
-) -> ClaimsPlan {
+pub(super) fn plan(doc: &ClaimsDoc, tenants: &Tenants, compiler: &mut Compiler<'_, '_>) -> ClaimsPlan {
     let stands_for = doc.tenant.map.iter().flatten().map(|(_, name)| name);
     for name in stands_for.filter(|name| !tenants.contains_key(&name.value)) {
         let message = format!("no tenant `{}`", name.value);

@@ -11,7 +11,8 @@ use super::error::{ErrorKind, Origin, Report};
 use super::fields::Name;
 use super::limits::merge;
 use super::plan::{
-    AgentRuns, Ceilings, Hold, LanePlan, Limit, ModelPlan, Plan, Priority, TenantModel, TenantPlan, TenantRules,
+    AgentRuns, Ceilings, Hold, LanePlan, Limit, ModelPlan, Plan, Priority, TenantKind, TenantModel, TenantPlan,
+    TenantRules, Tenants,
 };
 use super::{acts, claims, keys};
 
@@ -63,6 +64,8 @@ pub(super) struct Compiler<'d, 'r> {
     implied: BTreeSet<Arc<str>>,
     /// The rules of the tenants of each plan that say nothing of their own.
     of_plans: HashMap<Option<Arc<str>>, Arc<TenantRules>>,
+    /// The tenants that have no keys and say nothing of their own, by label and cost centre.
+    kinds: HashMap<[Option<Arc<str>>; 2], Arc<TenantKind>>,
     /// What plans allow in a zone, for their tenants that add nothing to it.
     shared: HashMap<(Option<Arc<str>>, Arc<str>), Allowed>,
     utc: Arc<str>,
@@ -86,6 +89,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
             cost_centers: document.cost_centers.iter().flatten().map(|(name, _)| &*name.value).collect(),
             implied: BTreeSet::new(),
             of_plans: HashMap::new(),
+            kinds: HashMap::new(),
             shared: HashMap::new(),
             utc: "UTC".into(),
         }
@@ -102,18 +106,19 @@ impl<'d, 'r> Compiler<'d, 'r> {
             self.check_bundle(bundle);
             self.check_layers(Some(&name.value));
         }
-        let mut tenants: HashMap<Arc<str>, TenantPlan> = HashMap::with_capacity(document.tenants.len());
+        let mut tenants = Tenants::with_capacity(document.tenants.len());
         for (name, tenant) in &document.tenants {
             if self.builder.is_full() {
                 break;
             }
-            tenants.insert(name.value.clone(), self.tenant(name, tenant));
+            tenants.insert(self.tenant(name, tenant));
         }
         let keys = keys::by_digest(document, &tenants, self.report);
         let claims = document.claims.as_ref().map(|doc| claims::plan(doc, &tenants, &mut self));
         let degrade = acts::degrade(document, &mut self);
         // Whatever is changed for one tenant is copied for it: none is held here any more.
         self.of_plans.clear();
+        self.kinds.clear();
         acts::overrides(document, &mut tenants, &mut self);
         if self.builder.is_full() {
             let message = format!("compiles into more than {MAX_COMPILED} tenants, limits and models of tenants");
@@ -123,7 +128,7 @@ impl<'d, 'r> Compiler<'d, 'r> {
         let settings = &document.settings;
         Plan {
             global,
-            tenants: tenants.into_iter().map(|(name, tenant)| (name, Arc::new(tenant))).collect(),
+            tenants,
             models: self.models(),
             cost_centers,
             keys,
@@ -243,18 +248,20 @@ impl<'d, 'r> Compiler<'d, 'r> {
         }
         // The tenant itself.
         self.builder.charge(1);
+        let cost_center = tenant.cost_center.as_ref().map(|center| center.value.clone());
+        let of_kind =
+            (tenant.own.says_nothing() && tenant.keys.is_empty()).then(|| [label.clone(), cost_center.clone()]);
+        if let Some(kind) = of_kind.as_ref().and_then(|of_kind| self.kinds.get(of_kind)) {
+            return TenantPlan { name: name.value.clone(), kind: kind.clone() };
+        }
         let rules = match tenant.own.says_nothing() {
             true => self.rules_of(plan),
             false => self.own_rules(plan, &tenant.own),
         };
         let keys = keys::keys(&name.value, &tenant.keys, &rules.timezone, self);
-        TenantPlan {
-            name: name.value.clone(),
-            plan: label,
-            cost_center: tenant.cost_center.as_ref().map(|center| center.value.clone()),
-            keys,
-            rules,
-        }
+        let kind = Arc::new(TenantKind { plan: label, cost_center, keys, rules });
+        self.kinds.extend(of_kind.map(|of_kind| (of_kind, kind.clone())));
+        TenantPlan { name: name.value.clone(), kind }
     }
 
     /// The rules of a plan's tenants that say nothing of their own; built once and shared by them.
@@ -286,10 +293,10 @@ impl<'d, 'r> Compiler<'d, 'r> {
 
     /// The rules of a tenant, to change them for it alone; `None` when the plan has become too large.
     pub(super) fn changed<'t>(&mut self, tenant: &'t mut TenantPlan) -> Option<&'t mut TenantRules> {
-        let copied = Arc::strong_count(&tenant.rules) > 1;
+        let copied = Arc::strong_count(&tenant.kind) > 1 || Arc::strong_count(&tenant.rules) > 1;
         let entries = tenant.limits.len() + tenant.users.len() + tenant.models.len();
         let entries = entries + tenant.apps.values().map(|limits| 1 + limits.len()).sum::<usize>();
-        (!copied || self.builder.charge(entries)).then(|| Arc::make_mut(&mut tenant.rules))
+        (!copied || self.builder.charge(entries)).then(|| Arc::make_mut(&mut Arc::make_mut(&mut tenant.kind).rules))
     }
 
     /// A tenant's label, and the plan that it has: `plan`, or `tier` where a plan has its name.

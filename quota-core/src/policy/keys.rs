@@ -12,7 +12,8 @@ use super::error::{ErrorKind, Origin, PolicyErrors, Report};
 use super::fields::{Name, read};
 use super::limits::limits;
 use super::node::parse;
-use super::plan::{KeyPlan, Limit, TenantPlan};
+use super::plan::{KeyPlan, Limit};
+use super::tenants::Tenants;
 use crate::key::Digest;
 use crate::time::show_instant;
 
@@ -135,11 +136,7 @@ pub(crate) fn wider(key: &KeyPlan, parents: &[&KeyPlan]) -> Vec<String> {
 }
 
 /// The keys of all tenants, by digest.
-pub(super) fn by_digest(
-    document: &Document,
-    tenants: &HashMap<Arc<str>, TenantPlan>,
-    report: &mut Report,
-) -> HashMap<Digest, Arc<KeyPlan>> {
+pub(super) fn by_digest(document: &Document, tenants: &Tenants, report: &mut Report) -> HashMap<Digest, Arc<KeyPlan>> {
     let mut keys = HashMap::new();
     let mut lines: HashMap<Digest, u32> = HashMap::new();
     for (tenant, doc) in &document.tenants {

@@ -23,6 +23,7 @@ pub mod price;
 pub mod price_list;
 mod schema;
 mod scope;
+mod tenants;
 
 use std::fs::File;
 use std::io::Read;

@@ -8,6 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::Arc;
 
+pub use super::tenants::Tenants;
 use crate::estimate::Tokenizer;
 use crate::key::Digest;
 use crate::policy::claims::ClaimsPlan;
@@ -360,11 +361,26 @@ pub struct TenantModel {
     pub ceilings: Ceilings,
 }
 
-/// A tenant: who it is, and its rules.
+/// A tenant: who it is, and of what kind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TenantPlan {
     /// Its name.
     pub name: Arc<str>,
+    /// All but its name; tenants that differ in nothing else share it.
+    pub kind: Arc<TenantKind>,
+}
+
+impl Deref for TenantPlan {
+    type Target = TenantKind;
+
+    fn deref(&self) -> &TenantKind {
+        &self.kind
+    }
+}
+
+/// What its entry says of a tenant, and its rules.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TenantKind {
     /// The plan's or tier's name, a label.
     pub plan: Option<Arc<str>>,
     /// Whose money it spends.
@@ -375,7 +391,7 @@ pub struct TenantPlan {
     pub rules: Arc<TenantRules>,
 }
 
-impl Deref for TenantPlan {
+impl Deref for TenantKind {
     type Target = TenantRules;
 
     fn deref(&self) -> &TenantRules {
@@ -384,7 +400,7 @@ impl Deref for TenantPlan {
 }
 
 /// What holds for a tenant.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct TenantRules {
     /// Where its days, weeks and months begin: an IANA time zone.
     pub timezone: Arc<str>,
@@ -546,7 +562,7 @@ pub struct Plan {
     /// Limits over everything.
     pub global: Vec<Limit>,
     /// Tenants by name.
-    pub tenants: HashMap<Arc<str>, Arc<TenantPlan>>,
+    pub tenants: Tenants,
     /// Models by name.
     pub models: HashMap<Arc<str>, Arc<ModelPlan>>,
     /// Limits of cost centres, by name.

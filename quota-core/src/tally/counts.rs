@@ -11,7 +11,11 @@ use crate::sync::{AtomicU32, AtomicU64, OnceBox, Ordering, thread_hint};
 const STRIPES: usize = 8;
 
 /// One counter for each of [`Counter`].
-type Counters = [AtomicU64; Counter::ALL.len()];
+struct Counters {
+    common: [AtomicU64; Counter::COMMON],
+    /// Made by who first raises one of them: most tenants need none.
+    rare: OnceBox<[AtomicU64; Counter::ALL.len() - Counter::COMMON]>,
+}
 
 /// The counters of one tally: most are raised by one thread at a time, which needs one copy and one step to have it.
 pub(super) struct Counts {
@@ -34,13 +38,39 @@ struct Stripe {
     counters: Counters,
 }
 
-fn zeroes() -> Counters {
+impl Counters {
+    fn new() -> Counters {
+        Counters { common: zeroes(), rare: OnceBox::empty() }
+    }
+
+    fn of(&self, counter: Counter) -> &AtomicU64 {
+        match self.common.get(counter as usize) {
+            Some(count) => count,
+            None => self.of_rare(counter),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn of_rare(&self, counter: Counter) -> &AtomicU64 {
+        &self.rare.get_or_make(zeroes)[counter as usize - Counter::COMMON]
+    }
+
+    fn get(&self, counter: Counter) -> u64 {
+        let place = counter as usize;
+        let rare = || Some(&self.rare.get()?[place - Counter::COMMON]);
+        // ORDERING: relaxed; each counter is a figure by itself, and readers sum what they see.
+        self.common.get(place).or_else(rare).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+}
+
+fn zeroes<const N: usize>() -> [AtomicU64; N] {
     std::array::from_fn(|_| AtomicU64::new(0))
 }
 
 impl Stripe {
     fn new() -> Stripe {
-        Stripe { taken: AtomicU32::new(0), counters: zeroes() }
+        Stripe { taken: AtomicU32::new(0), counters: Counters::new() }
     }
 
     /// Adds, unless another thread does so at this moment: several counters for one locked step.
@@ -50,12 +80,16 @@ impl Stripe {
         if self.taken.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
-        for (counter, amount) in counts.iter().filter(|(_, amount)| *amount > 0) {
-            let counter = &self.counters[*counter as usize];
+        for &(counter, amount) in counts {
+            let count = match self.counters.common.get(counter as usize) {
+                Some(count) => count,
+                None if amount == 0 => continue,
+                None => self.counters.of_rare(counter),
+            };
             // ORDERING: relaxed; nobody else writes it now, and each counter is a figure by itself to those who read.
-            let sum = counter.load(Ordering::Relaxed).wrapping_add(*amount);
+            let sum = count.load(Ordering::Relaxed).wrapping_add(amount);
             // ORDERING: relaxed, as above.
-            counter.store(sum, Ordering::Relaxed);
+            count.store(sum, Ordering::Relaxed);
         }
         // ORDERING: release, see above.
         self.taken.store(0, Ordering::Release);
@@ -74,28 +108,27 @@ impl Counts {
         if self.met.get().is_none() && self.alone.try_add(counts) {
             return;
         }
-        let met = self
-            .met
-            .get_or_make(|| Met { stripes: std::array::from_fn(|_| CachePadded::new(Stripe::new())), rest: zeroes() });
+        let met = self.met.get_or_make(|| Met {
+            stripes: std::array::from_fn(|_| CachePadded::new(Stripe::new())),
+            rest: Counters::new(),
+        });
         let first = thread_hint();
         if (0..STRIPES).any(|next| met.stripes[(first + next) % STRIPES].try_add(counts)) {
             return;
         }
-        for (counter, amount) in counts {
+        for (counter, amount) in counts.iter().filter(|(_, amount)| *amount > 0) {
             // ORDERING: relaxed; a figure by itself.
-            met.rest[*counter as usize].fetch_add(*amount, Ordering::Relaxed);
+            met.rest.of(*counter).fetch_add(*amount, Ordering::Relaxed);
         }
     }
 
     /// A counter's sum.
     pub(super) fn get(&self, counter: Counter) -> u64 {
-        // ORDERING: relaxed; each counter is a figure by itself, and readers sum what they see.
-        let of = |counters: &Counters| counters[counter as usize].load(Ordering::Relaxed);
         let met = self.met.get().map(|met| {
-            let stripes = met.stripes.iter().map(|stripe| of(&stripe.counters));
-            stripes.fold(of(&met.rest), u64::wrapping_add)
+            let stripes = met.stripes.iter().map(|stripe| stripe.counters.get(counter));
+            stripes.fold(met.rest.get(counter), u64::wrapping_add)
         });
-        of(&self.alone.counters).wrapping_add(met.unwrap_or(0))
+        self.alone.counters.get(counter).wrapping_add(met.unwrap_or(0))
     }
 }
 
@@ -122,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn counters_that_few_raise_are_made_by_who_does() {
+        let counts = Counts::default();
+        counts.add(&[(Counter::Settled, 1), (Counter::Degraded, 0)]);
+        assert!(counts.alone.counters.rare.get().is_none());
+        assert_eq!(counts.get(Counter::Degraded), 0);
+        let in_counts = |counter: &Counter| !matches!(counter, Counter::Rejected | Counter::Queued);
+        let counters: Vec<Counter> = Counter::ALL.into_iter().filter(in_counts).collect();
+        counters.iter().zip(1..).for_each(|(counter, amount)| counts.add(&[(*counter, amount)]));
+        let plus = |counter: &Counter| u64::from(*counter == Counter::Settled);
+        for (counter, amount) in counters.iter().zip(1..) {
+            assert_eq!(counts.get(*counter), amount + plus(counter), "{counter:?}");
+        }
+    }
+
+    #[test]
     fn whoever_finds_it_taken_counts_elsewhere() {
         let counts = Counts::default();
         counts.add(&[(Counter::Settled, 1)]);
@@ -133,8 +181,7 @@ mod tests {
         // ORDERING: relaxed; one thread.
         met.stripes.iter().for_each(|stripe| stripe.taken.store(1, Ordering::Relaxed));
         counts.add(&[(Counter::Settled, 100)]);
-        // ORDERING: relaxed; one thread.
-        assert_eq!(met.rest[Counter::Settled as usize].load(Ordering::Relaxed), 100);
+        assert_eq!(met.rest.get(Counter::Settled), 100);
         assert_eq!(counts.get(Counter::Settled), 111);
     }
 }

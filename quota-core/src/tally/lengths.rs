@@ -10,7 +10,7 @@ use crate::sync::{AtomicU64, OnceBox, Ordering};
 const RELEARN_EVERY: u64 = 16;
 
 /// The first lengths are kept one by one: a tenant that asks seldom needs no histogram.
-const FIRST: usize = 32;
+const FIRST: usize = 24;
 
 /// Counts of 16 bits in a word of the histogram. It is halved long before one is full.
 const A_WORD: usize = 4;

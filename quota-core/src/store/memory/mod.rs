@@ -8,6 +8,7 @@
 
 #[cfg(all(test, quota_loom))]
 mod models;
+mod numbered;
 pub(crate) mod row;
 pub(crate) mod slab;
 mod table;
@@ -58,7 +59,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// 65,536 rows (some 5 MB) and 16,384 open leases (some 1 MB, and about 0.7 kB for each of up to 32,768 remembered).
+    /// 65,536 rows (some 6 MB) and 16,384 open leases (some 1 MB, and about 0.7 kB for each of up to 32,768 remembered).
     fn default() -> Bounds {
         Bounds { rows: 1 << 16, open_leases: 1 << 14 }
     }
@@ -94,9 +95,10 @@ impl Memory {
     /// A store with these bounds; all memory but the leases' own is taken now.
     pub fn new(bounds: Bounds) -> Memory {
         let slab = Slab::new(bounds.open_leases);
+        let rows = Rows::new(bounds.rows.max(1));
         Memory {
-            rows: Rows::new(bounds.rows.max(1)),
-            table: Table::new(),
+            table: Table::new(&rows),
+            rows,
             wheel: Wheel::new(slab.slots()),
             slab,
             unresolved: papaya::HashMap::default(),

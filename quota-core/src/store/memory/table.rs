@@ -5,12 +5,11 @@
 //! The table is looked at when a principal and model are first seen, never by an admission that finds its lineup
 //! bound; it is the only lock of the store.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-
+use hashbrown::HashTable;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use super::numbered::Numbered;
 use super::row::{Rows, WIDTH, Words, is_pinned, owns, unpinned};
 use crate::account::{Account, Column, Identity};
 use crate::meter::{Budget, Span};
@@ -23,47 +22,67 @@ use crate::units::Meter;
 pub(super) struct Table(Mutex<Inner>);
 
 struct Inner {
-    scopes: HashMap<Arc<str>, SmallVec<[RowOf; 1]>, ahash::RandomState>,
+    /// What scopes' names begin with, up to the first `/`: a tenant's scopes have that in common.
+    groups: Numbered<u8>,
+    /// What comes after it: tenants' models have that in common.
+    rests: Numbered<u8>,
     /// What rows count: scopes of the same limits have one list of it.
-    columns: HashSet<Arc<[Column]>, ahash::RandomState>,
+    columns: Numbered<Column>,
+    /// By row, those that have been used.
+    owners: Vec<Owner>,
+    /// The rows that belong to a scope, by its name.
+    owned: HashTable<u32>,
     free: Vec<u32>,
-    /// Rows from here on have never been used.
-    fresh: u32,
     last_identity: u64,
     /// Rows of passing scopes.
     passing: u32,
-    /// The same by the group that a scope belongs to: its name up to the first `/`, a tenant.
-    passing_of: HashMap<Box<str>, u32, ahash::RandomState>,
+    /// The same by group.
+    passing_of: Vec<u32>,
     /// Engine time before which looking for rows at rest again is not worth it.
     look_again: u64,
+    keys: ahash::RandomState,
 }
 
-/// A row of a scope.
-struct RowOf {
-    row: u32,
-    identity: Identity,
-    columns: Arc<[Column]>,
+/// Whose a row is. There is one for each row, so that its size counts.
+#[derive(Clone, Copy)]
+struct Owner {
+    scope: Scope,
+    /// The number of its list of columns.
+    columns: u32,
+    identity: [u8; Identity::BYTES],
     passing: bool,
 }
 
-impl RowOf {
-    fn account(&self, column: &Column) -> Option<Account> {
-        let place = self.columns.iter().position(|c| c == column)?;
-        Some(Account { row: self.row, column: place as u8 + 1, identity: Some(self.identity) })
+const _: () = assert!(size_of::<Owner>() <= 20);
+
+/// A scope, by the numbers of the two parts of its name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Scope {
+    group: u32,
+    rest: u32,
+}
+
+impl Owner {
+    fn identity(&self) -> Option<Identity> {
+        Identity::of_bytes(self.identity)
     }
 }
 
 impl Table {
-    pub(super) fn new() -> Table {
+    /// The table of so many rows.
+    pub(super) fn new(rows: &Rows) -> Table {
         Table(Mutex::new(Inner {
-            scopes: HashMap::default(),
-            columns: HashSet::default(),
+            groups: Numbered::default(),
+            rests: Numbered::default(),
+            columns: Numbered::default(),
+            owners: Vec::with_capacity(rows.len() as usize),
+            owned: HashTable::new(),
             free: Vec::new(),
-            fresh: 0,
             last_identity: 0,
             passing: 0,
-            passing_of: HashMap::default(),
+            passing_of: Vec::new(),
             look_again: 0,
+            keys: ahash::RandomState::new(),
         }))
     }
 
@@ -71,7 +90,7 @@ impl Table {
     pub(super) fn bind(
         &self,
         rows: &Rows,
-        scope: &Arc<str>,
+        scope: &str,
         columns: &[Column],
         passing: bool,
         now: Now,
@@ -82,54 +101,98 @@ impl Table {
 
     /// The account of a column in a scope, if it has one now.
     pub(super) fn find(&self, scope: &str, column: &Column) -> Option<Account> {
-        self.0.lock().scopes.get(scope)?.iter().find_map(|of| of.account(column))
+        let inner = self.0.lock();
+        inner.find(inner.scope(scope)?, column)
     }
 
-    /// Groups of which something is remembered.
+    /// Groups that have rows which come and go.
     #[cfg(test)]
     pub(super) fn groups(&self) -> usize {
-        self.0.lock().passing_of.len()
+        self.0.lock().passing_of.iter().filter(|rows| **rows > 0).count()
     }
 }
 
 impl Inner {
+    /// A scope, if it has a row.
+    fn scope(&self, name: &str) -> Option<Scope> {
+        let (group, rest) = parts(name);
+        Some(Scope { group: self.groups.find(group)?, rest: self.rests.find(rest)? })
+    }
+
+    fn rows_of(&self, scope: Scope) -> impl Iterator<Item = u32> {
+        let rows = self.owned.iter_hash(self.keys.hash_one(scope)).copied();
+        rows.filter(move |row| self.owners[*row as usize].scope == scope)
+    }
+
+    fn find(&self, scope: Scope, column: &Column) -> Option<Account> {
+        self.rows_of(scope).find_map(|row| {
+            let owner = &self.owners[row as usize];
+            let place = self.columns.get(owner.columns).iter().position(|c| c == column)?;
+            Some(Account { row, column: place as u8 + 1, identity: owner.identity() })
+        })
+    }
+
     fn account(
         &mut self,
         rows: &Rows,
-        scope: &Arc<str>,
+        name: &str,
         column: &Column,
         passing: bool,
         now: Now,
     ) -> Result<Account, AccountsFull> {
-        if let Some(owned) = self.scopes.get_mut(scope) {
-            if let Some(account) = owned.iter().find_map(|of| of.account(column)) {
+        if let Some(scope) = self.scope(name) {
+            if let Some(account) = self.find(scope, column) {
                 return Ok(account);
             }
-            if let Some(of) = owned.iter_mut().find(|of| of.columns.len() < WIDTH) {
-                of.columns = list_of(&mut self.columns, &of.columns, column);
-                return Ok(Account { row: of.row, column: of.columns.len() as u8, identity: Some(of.identity) });
+            let has_room = |row: &u32| self.columns.get(self.owners[*row as usize].columns).len() < WIDTH;
+            let row = self.rows_of(scope).find(has_room);
+            if let Some(row) = row {
+                return Ok(self.add_column(row, column));
             }
         }
-        let (row, identity) = self.take_row(rows, passing.then_some(&**scope), now)?;
+        let (row, identity) = self.take_row(rows, passing.then(|| parts(name).0), now)?;
+        let (group, rest) = parts(name);
+        let scope = Scope { group: self.groups.take(group), rest: self.rests.take(rest) };
         if passing {
             self.passing += 1;
-            *self.passing_of.entry(group(scope).into()).or_default() += 1;
+            let group = scope.group as usize;
+            self.passing_of.resize(self.passing_of.len().max(group + 1), 0);
+            self.passing_of[group] += 1;
         }
-        let of = RowOf { row, identity, columns: list_of(&mut self.columns, &[], column), passing };
-        self.scopes.entry(scope.clone()).or_default().push(of);
+        let columns = self.columns.take(std::slice::from_ref(column));
+        let owner = Owner { scope, columns, identity: identity.bytes(), passing };
+        match self.owners.get_mut(row as usize) {
+            Some(of) => *of = owner,
+            None => self.owners.push(owner),
+        }
+        let Inner { owners, owned, keys, .. } = self;
+        owned.insert_unique(keys.hash_one(scope), row, |row| keys.hash_one(owners[*row as usize].scope));
         Ok(Account { row, column: 1, identity: Some(identity) })
     }
 
-    fn take_row(&mut self, rows: &Rows, passing: Option<&str>, now: Now) -> Result<(u32, Identity), AccountsFull> {
+    /// One more account in a row that has room for it.
+    fn add_column(&mut self, row: u32, column: &Column) -> Account {
+        let owner = &mut self.owners[row as usize];
+        let (before, identity) = (owner.columns, owner.identity());
+        let more: SmallVec<[Column; WIDTH]> = self.columns.get(before).iter().chain([column]).cloned().collect();
+        owner.columns = self.columns.take(&more);
+        self.columns.release(before);
+        Account { row, column: more.len() as u8, identity }
+    }
+
+    /// A row for a scope that stays, or for one that comes and goes in this group.
+    fn take_row(&mut self, rows: &Rows, passing: Option<&[u8]>, now: Now) -> Result<(u32, Identity), AccountsFull> {
         // Three quarters of all rows for passing scopes, and half of those for one group's.
         let most = (rows.len() - rows.len().div_ceil(4)).max(1);
         let crowded = |inner: &Inner| {
-            passing.is_some_and(|scope| {
-                let own = inner.passing_of.get(group(scope)).copied().unwrap_or(0);
+            passing.is_some_and(|group| {
+                let group = inner.groups.find(group).unwrap_or(u32::MAX);
+                let own = inner.passing_of.get(group as usize).copied().unwrap_or(0);
                 inner.passing >= most || own >= most.div_ceil(2)
             })
         };
-        if crowded(self) || self.free.is_empty() && self.fresh == rows.len() {
+        let used = self.owners.len() as u32;
+        if crowded(self) || self.free.is_empty() && used == rows.len() {
             self.drop_rows_at_rest(rows, now);
         }
         if crowded(self) {
@@ -137,14 +200,11 @@ impl Inner {
         }
         let row = match self.free.pop() {
             Some(row) => row,
-            None if self.fresh < rows.len() => {
-                self.fresh += 1;
-                self.fresh - 1
-            }
+            None if used < rows.len() => used,
             None => return Err(AccountsFull),
         };
         let Some(identity) = Identity::new(self.last_identity + 1) else {
-            self.free.push(row);
+            self.free.extend((row < used).then_some(row));
             return Err(AccountsFull);
         };
         self.last_identity += 1;
@@ -167,45 +227,34 @@ impl Inner {
         let mut spare = rows.claim();
         // A wall clock that has leapt ahead of the engine's does not end a period for good: it may be put right again.
         let now = Now { wall: now.wall.min(now.mono), ..now };
-        let (free, passing, passing_of) = (&mut self.free, &mut self.passing, &mut self.passing_of);
-        self.scopes.retain(|scope, owned| {
-            owned.retain(|of| {
-                let dropped = rows.update(&mut spare, of.row, |words| {
-                    let at_rest = owns(of.identity, words) && !is_pinned(words) && is_at_rest(words, &of.columns, now);
-                    // Without an identity, whoever still refers to the row notices that it is gone.
-                    at_rest.then(|| *words = [0; WIDTH + 1])
-                });
-                if dropped.is_some() {
-                    free.push(of.row);
-                    if of.passing {
-                        *passing -= 1;
-                        passing_of.entry(group(scope).into()).and_modify(|rows| *rows -= 1);
-                    }
-                }
-                dropped.is_none()
+        let Inner { groups, rests, columns, owners, owned, free, passing, passing_of, .. } = self;
+        owned.retain(|row| {
+            let owner = owners[*row as usize];
+            let dropped = rows.update(&mut spare, *row, |words| {
+                let its_own = owner.identity().is_some_and(|identity| owns(identity, words));
+                let at_rest = its_own && !is_pinned(words) && is_at_rest(words, columns.get(owner.columns), now);
+                // Without an identity, whoever still refers to the row notices that it is gone.
+                at_rest.then(|| *words = [0; WIDTH + 1])
             });
-            !owned.is_empty()
+            if dropped.is_some() {
+                free.push(*row);
+                if owner.passing {
+                    *passing -= 1;
+                    passing_of[owner.scope.group as usize] -= 1;
+                }
+                groups.release(owner.scope.group);
+                rests.release(owner.scope.rest);
+                columns.release(owner.columns);
+            }
+            dropped.is_none()
         });
-        passing_of.retain(|_, rows| *rows > 0);
-        self.columns.retain(|columns| Arc::strong_count(columns) > 1);
         rows.release(spare);
     }
 }
 
-/// The list of these columns and one more.
-fn list_of(lists: &mut HashSet<Arc<[Column]>, ahash::RandomState>, columns: &[Column], more: &Column) -> Arc<[Column]> {
-    let list: SmallVec<[Column; WIDTH]> = columns.iter().chain([more]).cloned().collect();
-    if let Some(known) = lists.get(&list[..]) {
-        return known.clone();
-    }
-    let list: Arc<[Column]> = list.into_iter().collect();
-    lists.insert(list.clone());
-    list
-}
-
-/// The part of a scope's name up to the first `/`: that of its tenant.
-fn group(scope: &str) -> &str {
-    scope.split('/').next().unwrap_or(scope)
+/// The two parts of a scope's name: what its group has in common, its tenant's name, and the rest.
+fn parts(scope: &str) -> (&[u8], &[u8]) {
+    scope.as_bytes().split_at(scope.find('/').unwrap_or(scope.len()))
 }
 
 /// Whether every account reads as if it had never been used: a full bucket, a budget of a past period, an empty gauge; or

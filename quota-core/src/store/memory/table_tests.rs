@@ -54,11 +54,12 @@ fn spent(amount: u64, wall: u64) -> u64 {
 
 impl Place {
     fn new() -> Place {
-        Place { table: Table::new(), rows: Rows::new(8) }
+        let rows = Rows::new(8);
+        Place { table: Table::new(&rows), rows }
     }
 
     fn bind(&self, scope: &str, columns: &[Column], passing: bool, now: Now) -> Result<Vec<Account>, AccountsFull> {
-        self.table.bind(&self.rows, &scope.into(), columns, passing, now)
+        self.table.bind(&self.rows, scope, columns, passing, now)
     }
 
     /// The account of a scope with one gauge.
