@@ -292,7 +292,7 @@ fn longest(lacks: &Lacks) -> Option<Lack> {
         Wait::After(wait) => wait,
         Wait::Unknown | Wait::Never => Duration::ZERO,
     };
-    lacks.iter().copied().max_by_key(time)
+    lacks.iter().copied().filter(|lack| !lack.soft).max_by_key(time)
 }
 
 /// The refusal by a queue, out of one that names the request, and says what kept it waiting if that is known.

@@ -221,13 +221,13 @@ impl<'a> Question<'a> {
         Queued { lane: self.lane().clone(), max_wait, refusal, pool: pool.clone(), place }
     }
 
-    /// Whether every limit that had no room says that its requests wait, and will have room some time.
+    /// Whether every limit that had no room says that its requests wait, and will have room some time. A soft amount that is
+    /// passed keeps nobody out.
     pub(super) fn waits(&self, lacks: &[Lacks]) -> bool {
         let terms = &self.roster(self.asked).terms;
-        let waits = |lack: &Lack| {
-            terms[lack.limit as usize].on_exceed == OnExceed::Queue && lack.wait != Wait::Never && !lack.soft
-        };
-        lacks.get(self.asked).is_some_and(|lacks| !lacks.is_empty() && lacks.iter().all(waits))
+        let waits = |lack: &Lack| terms[lack.limit as usize].on_exceed == OnExceed::Queue && lack.wait != Wait::Never;
+        let mut short = lacks.get(self.asked).into_iter().flatten().filter(|lack| !lack.soft).peekable();
+        short.peek().is_some() && short.all(waits)
     }
 
     /// Where the wait for a limit ends, and whether all that the tenant asks of the pool waits for it too.
