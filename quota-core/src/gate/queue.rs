@@ -61,8 +61,8 @@ pub(super) struct Ready<'a> {
 
 impl<'a> Ready<'a> {
     pub(super) fn of(prepared: Prepared, request: &'a Request) -> Ready<'a> {
-        let Prepared { reservation, routes, asked, plan } = prepared;
-        let question = Question::of(&reservation, routes, asked, plan, request);
+        let Prepared { reservation, routes, asked } = prepared;
+        let question = Question::of(&reservation, routes, asked, request);
         Ready { reservation, question }
     }
 }
