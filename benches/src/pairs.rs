@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use quota_core::meter::{At, Budget, Gauge, Rate, Rule};
 use quota_core::store::memory::{Bounds, Memory};
-use quota_core::time::{Now, Period, SECOND};
+use quota_core::time::{Clock, Now, Period, SECOND};
 use quota_core::{Decision, Gate, Lease, Policy, Principal, Request, Usage};
 
 /// Tenants of the policy.
@@ -19,22 +19,26 @@ pub const USERS: usize = 100_000;
 const HELD: u64 = 1500;
 const USED: u64 = 1200;
 
-/// Eight limits in three scopes: the tenant, its model, its user. None is ever reached but the daily budget, if that is small.
+/// Eight limits in three scopes: the tenant, its model, its user. None is ever reached but the first tenant's daily budget, if
+/// that is small.
 fn policy(daily: &str) -> Policy {
     Policy::from_yaml(&policy_text(daily)).expect("the policy above is valid")
 }
 
 fn policy_text(daily: &str) -> String {
-    let tenant = format!(
-        "
+    let tenant = |daily| {
+        format!(
+            "
     tpm: 1000000000000
     max_inflight: 10000000
     daily_budget_usd: {daily}
     monthly_budget_usd: 11000000
     users: {{rpm: 1000000000, tpd: 1000000000000000}}
     models: {{small: {{rpm: 1000000000, max_inflight: 10000000}}}}"
-    );
-    let tenants: String = (0..TENANTS).map(|n| format!("  t{n}:{tenant}\n")).collect();
+        )
+    };
+    let daily = |n| if n == 0 { daily } else { "11000000" };
+    let tenants: String = (0..TENANTS).map(|n| format!("  t{n}:{}\n", tenant(daily(n)))).collect();
     format!("models: {{small: {{price: {{input: 1, output: 1}}}}}}\ntenants:\n{tenants}")
 }
 
@@ -107,14 +111,18 @@ impl Gated {
         Gated { gate: Gate::builder(policy).store(Memory::new(bounds)).build(), who, request }
     }
 
-    /// A gate whose only tenant has used up its budget.
-    pub fn exhausted() -> Gated {
-        let gated = Gated { gate: Gate::builder(policy("0.002")).build(), ..Gated::new(1) };
-        let Decision::Allow(lease) = gated.gate.admit(&gated.who[0], &gated.request) else {
-            unreachable!("it fits once")
+    /// A gate whose first tenant has used up its budget, and so many leases of the other that are open.
+    pub fn exhausted(open: usize, clock: impl Clock) -> (Gated, Vec<Lease>) {
+        let bounds = Bounds { rows: 1024, open_leases: (1 << 14).max(open as u32 + 1024) };
+        let gate = Gate::builder(policy("0.002")).store(Memory::new(bounds)).clock(clock).build();
+        let gated = Gated { gate, ..Gated::new(TENANTS) };
+        let admit = |user: usize| match gated.gate.admit(&gated.who[user], &gated.request) {
+            Decision::Allow(lease) => lease,
+            _ => unreachable!("it fits once, and the other's always"),
         };
-        lease.settle(Usage::tokens(USED - 200, 200)).expect("the first ending");
-        gated
+        admit(0).settle(Usage::tokens(USED - 200, 200)).expect("the first ending");
+        let open = (0..open).map(|_| admit(1)).collect();
+        (gated, open)
     }
 
     /// Asks for one user, and is refused.

@@ -243,8 +243,14 @@ impl Rare {
 /// A request that runs in a lesser form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lesser {
-    /// The place of the policy's degrade step that was applied.
+    /// The place of the degrade step that was applied, in the policy that was in force.
     pub step: u16,
+    /// Tools to take out of the request.
+    pub disable_tools: Vec<Arc<str>>,
+    /// Whether the pressure on a pool called for it.
+    pub by_pressure: bool,
+    /// The pool whose pressure called for it, or the limit that the step names.
+    pub named: Option<Arc<str>>,
     /// The model that was asked for.
     pub model: Arc<str>,
     /// The worst case in money of the request as it came.
@@ -328,7 +334,7 @@ impl Terms {
         Asks(asks)
     }
 
-    fn lesser(&self) -> Option<&Lesser> {
+    pub(crate) fn lesser(&self) -> Option<&Lesser> {
         self.rare.as_ref()?.lesser.as_ref()
     }
 
@@ -618,6 +624,11 @@ mod tests {
         }
     }
 
+    fn lesser(model: &str, worst_cost: u128) -> Lesser {
+        let (model, worst_cost) = (model.into(), Pico(worst_cost));
+        Lesser { step: 0, disable_tools: Vec::new(), by_pressure: false, named: None, model, worst_cost }
+    }
+
     #[test]
     fn a_request_for_another_model_is_covered_where_it_costs_no_more() {
         let first = terms("a", 50);
@@ -632,7 +643,7 @@ mod tests {
             assert_eq!(first.cover(&terms(model, cost)), covered, "{model} for {cost}");
         }
         // One that runs in a lesser form is compared as it came.
-        let lesser = Lesser { step: 0, model: "dear".into(), worst_cost: Pico(90) };
+        let lesser = lesser("dear", 90);
         let first = Terms { rare: Rare { lesser: Some(lesser), ..Rare::default() }.boxed(), ..first };
         assert!(first.cover(&terms("dear", 99)) && first.cover(&terms("a", 90)) && !first.cover(&terms("a", 91)));
     }
@@ -643,7 +654,7 @@ mod tests {
         let some = [
             Rare { run_id: Some("r".into()), ..Rare::default() },
             Rare { tool_calls: 1, ..Rare::default() },
-            Rare { lesser: Some(Lesser { step: 0, model: "m".into(), worst_cost: Pico(0) }), ..Rare::default() },
+            Rare { lesser: Some(lesser("m", 0)), ..Rare::default() },
             Rare { service_tier: Some("flex".into()), ..Rare::default() },
         ];
         assert!(some.into_iter().all(|rare| rare.boxed().is_some()));

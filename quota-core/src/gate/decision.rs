@@ -64,11 +64,13 @@ impl<L> Decision<L> {
 /// In which lesser form a request was admitted. The gateway must run it in this form.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Degradation {
-    /// The step's place in the policy's list.
+    /// The step's place in the list of the policy that was in force.
     pub step: u16,
-    /// Why: [`Reason::SoftLimitPassed`], [`Reason::PoolPressure`], or the reason of the limit that had no room.
+    /// Why: [`Reason::SoftLimitPassed`], [`Reason::PoolPressure`], or the reason of the limit that had no room. A repeat, which
+    /// finds its lease open, is told `SoftLimitPassed` of either sort of limit.
     pub reason: Reason,
-    /// The limit that called for it; under pressure the pool.
+    /// The limit that called for it; under pressure the pool. For a repeat the limit that the step names, empty where it names
+    /// none.
     pub limit: Arc<str>,
     /// The model to run on.
     pub model: Arc<str>,

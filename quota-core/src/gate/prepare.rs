@@ -11,7 +11,7 @@ use super::Shared;
 use super::wiring::{NoRoster, NoRoute, Roster, Route, Wiring};
 use crate::estimate::{InputEstimate, output_ceiling};
 use crate::lease::{Draft, Lesser, Rare, Terms};
-use crate::policy::plan::{DegradeStep, OnExceed, Plan, Priority, UnknownPrice};
+use crate::policy::plan::{DegradeStep, OnExceed, Priority, UnknownPrice};
 use crate::policy::price;
 use crate::principal::{MAX_NAME, Principal};
 use crate::reason::Reason;
@@ -34,8 +34,6 @@ pub(super) struct Prepared {
     pub(super) routes: SmallVec<[Arc<Route>; 1]>,
     /// The place of the request as asked among the choices.
     pub(super) asked: usize,
-    /// The plan, where it has steps of degrading.
-    pub(super) plan: Option<Arc<Plan>>,
 }
 
 /// What a choice can be settled at.
@@ -83,8 +81,7 @@ pub(super) fn prepare<S: Store>(
         true => 0,
         false => preparing.degrade(&mut choices, &mut routes),
     };
-    let plan = (!wiring.plan.degrade.is_empty()).then(|| wiring.plan.clone());
-    Ok(Prepared { reservation: Reservation { choices }, routes, asked, plan })
+    Ok(Prepared { reservation: Reservation { choices }, routes, asked })
 }
 
 /// What is wrong with a request before its policy is looked at.
@@ -346,7 +343,15 @@ impl<S: Store> Preparing<'_, S> {
         if !Arc::ptr_eq(own, other) && other.is_full() {
             return None;
         }
-        let lesser = Lesser { step: at, model: asked.deal.model.clone(), worst_cost: asked.worst_cost };
+        let by_pressure = step.is_by_pressure();
+        let lesser = Lesser {
+            step: at,
+            disable_tools: step.disable_tools.clone(),
+            by_pressure,
+            named: if by_pressure { asked_in.cloned() } else { step.when_soft.clone() },
+            model: asked.deal.model.clone(),
+            worst_cost: asked.worst_cost,
+        };
         let choice = self.choice(&route, Some((step, lesser))).ok()?;
         Some((Choice { when: Some(Box::default()), ..choice }, route))
     }

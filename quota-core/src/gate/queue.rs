@@ -61,8 +61,8 @@ pub(super) struct Ready<'a> {
 
 impl<'a> Ready<'a> {
     pub(super) fn of(prepared: Prepared, request: &'a Request) -> Ready<'a> {
-        let Prepared { reservation, routes, asked, plan } = prepared;
-        let question = Question::of(&reservation, routes, asked, plan, request);
+        let Prepared { reservation, routes, asked } = prepared;
+        let question = Question::of(&reservation, routes, asked, request);
         Ready { reservation, question }
     }
 }
@@ -292,7 +292,7 @@ fn longest(lacks: &Lacks) -> Option<Lack> {
         Wait::After(wait) => wait,
         Wait::Unknown | Wait::Never => Duration::ZERO,
     };
-    lacks.iter().copied().max_by_key(time)
+    lacks.iter().copied().filter(|lack| !lack.soft).max_by_key(time)
 }
 
 /// The refusal by a queue, out of one that names the request, and says what kept it waiting if that is known.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::decision::{Degradation, Queued};
 use super::wiring::{Roster, Route, Wiring};
 use crate::lease::{Receipt, Record, Terms};
-use crate::policy::plan::{OnExceed, Plan, Window};
+use crate::policy::plan::{OnExceed, Window};
 use crate::policy::price;
 use crate::reason::Reason;
 use crate::refusal::{Fits, Refusal, Shortages, Wait};
@@ -38,8 +38,6 @@ pub(super) struct Question<'a> {
     input_expected: u64,
     output_ceiling: u64,
     guessed: Option<Arc<price::Price>>,
-    /// The plan whose steps the later choices are, where there are any; a reload meanwhile does not change them.
-    plan: Option<Arc<Plan>>,
 }
 
 impl<'a> Question<'a> {
@@ -47,13 +45,12 @@ impl<'a> Question<'a> {
         reservation: &Reservation,
         routes: SmallVec<[Arc<Route>; 1]>,
         asked: usize,
-        plan: Option<Arc<Plan>>,
         request: &'a Request,
     ) -> Question<'a> {
         let terms = &reservation.choices[asked].terms;
         let (input, output_ceiling) = (terms.input.reserve, terms.output_ceiling);
         let (input_expected, guessed) = (terms.input.expected, terms.guessed_price().cloned());
-        Question { request, routes, asked, plan, input, input_expected, output_ceiling, guessed }
+        Question { request, routes, asked, input, input_expected, output_ceiling, guessed }
     }
 
     /// The input that would be reserved as asked, in tokens.
@@ -178,32 +175,31 @@ impl<'a> Question<'a> {
         (largest > 0).then_some(largest)
     }
 
-    /// The degradation of terms that a later choice was admitted on; `None` if it was admitted as asked.
+    /// The degradation of terms, by what the choices before them lacked; `None` if they are as asked. Of a lease that was
+    /// found open nobody knows that any more.
     pub(super) fn degradation(&self, terms: &Terms, lacks: &[Lacks]) -> Option<Degradation> {
-        let step = terms.degraded()?;
-        let plan = self.plan.as_ref()?.degrade.get(step as usize)?;
+        let lesser = terms.lesser()?;
         let roster = self.roster(self.asked);
-        let (reason, limit) = if plan.is_by_pressure() {
-            let pool = roster.model.as_ref().and_then(|model| model.pool.clone());
-            (Reason::PoolPressure, pool.unwrap_or_default())
+        let (reason, limit) = if lesser.by_pressure {
+            (Reason::PoolPressure, lesser.named.clone())
         } else {
             let limit = |lack: &Lack| roster.lineup.limit(lack.limit);
-            let named = |lack: &&Lack| plan.when_soft.as_ref().is_none_or(|name| *name == limit(lack).limit);
+            let named = |lack: &&Lack| lesser.named.as_ref().is_none_or(|name| *name == limit(lack).limit);
             let calls = || lacks.get(self.asked).into_iter().flatten().filter(named);
             let bound = calls().find(|lack| !lack.soft).or(calls().next()).map(|lack| (lack, limit(lack)));
             let reason = match bound {
                 Some((lack, bound)) if !lack.soft => reason_of(bound.meter, &bound.column.window),
                 _ => Reason::SoftLimitPassed,
             };
-            (reason, bound.map(|(_, bound)| bound.limit.clone()).unwrap_or_default())
+            (reason, bound.map(|(_, bound)| bound.limit.clone()).or_else(|| lesser.named.clone()))
         };
         Some(Degradation {
-            step,
+            step: lesser.step,
             reason,
-            limit,
+            limit: limit.unwrap_or_default(),
             model: terms.deal.model.clone(),
             max_output_tokens: terms.output_ceiling,
-            disable_tools: plan.disable_tools.clone(),
+            disable_tools: lesser.disable_tools.clone(),
             lane: terms.deal.lane.clone(),
         })
     }
@@ -221,13 +217,13 @@ impl<'a> Question<'a> {
         Queued { lane: self.lane().clone(), max_wait, refusal, pool: pool.clone(), place }
     }
 
-    /// Whether every limit that had no room says that its requests wait, and will have room some time.
+    /// Whether every limit that had no room says that its requests wait, and will have room some time. A soft amount that is
+    /// passed keeps nobody out.
     pub(super) fn waits(&self, lacks: &[Lacks]) -> bool {
         let terms = &self.roster(self.asked).terms;
-        let waits = |lack: &Lack| {
-            terms[lack.limit as usize].on_exceed == OnExceed::Queue && lack.wait != Wait::Never && !lack.soft
-        };
-        lacks.get(self.asked).is_some_and(|lacks| !lacks.is_empty() && lacks.iter().all(waits))
+        let waits = |lack: &Lack| terms[lack.limit as usize].on_exceed == OnExceed::Queue && lack.wait != Wait::Never;
+        let mut short = lacks.get(self.asked).into_iter().flatten().filter(|lack| !lack.soft).peekable();
+        short.peek().is_some() && short.all(waits)
     }
 
     /// Where the wait for a limit ends, and whether all that the tenant asks of the pool waits for it too.

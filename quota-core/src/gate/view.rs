@@ -49,9 +49,9 @@ pub(super) fn preview<'a, S: Store>(
     request: &'a Request,
     now: Now,
 ) -> S::Answer<'a, Decision<Offer>> {
-    let Prepared { reservation, routes, asked, plan } = prepared;
+    let Prepared { reservation, routes, asked } = prepared;
     let lineup = joined(reservation.choices.iter().map(|choice| &choice.terms.deal.lineup));
-    let question = Question::of(&reservation, routes, asked, plan, request);
+    let question = Question::of(&reservation, routes, asked, request);
     shared.store.read(lineup, move |words| {
         let Some(words) = words else { return Decision::Reject(question.unreserved(&Reserved::Unavailable)) };
         let choices = &reservation.choices;

@@ -8,7 +8,7 @@
 //! | [`Yielding`] | a store that has to be awaited |
 //! | [`Failing`] | a store that does not answer when told so |
 //! | [`Model`] | the gate and its store over again, slow and obvious, to compare histories with |
-//! | [`history`] | steps of every verb on a gate and on the model, compared after each |
+//! | [`history`] | steps of every verb on a gate and on the model, with answers that are lost, compared after each |
 //! | [`simulation`] | whole gates in virtual time under load and faults, beside books of their own |
 //!
 //! A store is tested by saying how to make one and how to wait for it:

@@ -4,9 +4,10 @@ use benches::Gated;
 
 use super::measure::medians;
 use benches::table::{Target, line};
+use quota_core::time::SystemClock;
 
 pub fn run() {
-    let (gated, spent) = (Gated::new(1), Gated::exhausted());
+    let (gated, spent) = (Gated::new(1), Gated::exhausted(0, SystemClock::new()).0);
     let (gate, over) = (gated.handle(), spent.handle());
     let times =
         medians(&mut [("settle", Box::new(|| gated.turn(&gate, 0))), ("refuse", Box::new(|| spent.refusal(&over, 0)))]);

@@ -3,28 +3,40 @@
 //! Floor 5. Invariant: it shares the policy's plan, its prices and its calendars with the crate, and nothing that
 //! counts, holds or decides.
 //!
-//! It decides about requests that state their largest output, under plans without degrade steps, ceilings, overrides
-//! and learned holds. It is exact where a unit of every rate refills in a whole number of nanoseconds.
+//! It decides about requests that state their largest output, under plans without ceilings, overrides and guessed
+//! prices, whose pools keep nobody out. It is exact where a unit of every rate refills in a whole number of nanoseconds.
+//!
+//! An answer can be lost on its way. What it told of was done all the same; what follows from hearing of it (an answer's
+//! length is learned, a handle is owned) is done by whoever hears of it, see [`Model::heard`].
 
 mod account;
+mod forms;
+mod lengths;
+mod limits;
+mod words;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use self::account::{Account, Mark, hard};
-use crate::lease::{Cause, EndError, Receipt};
-use crate::policy::plan::{Limit, OnExceed, Plan, Window};
-use crate::policy::price::{Ask, Price};
+use self::forms::{Chosen, Form, amounts, calls_of, input_of, worst_cost};
+use self::lengths::{Lengths, Speaker};
+use self::limits::{Applied, Key, applied, told};
+pub use self::words::{Agreed, Ending, ModelError, ModelReceipt, Short, Verdict, error_of};
+use crate::gate::Degradation;
+use crate::lease::Cause;
+use crate::policy::plan::{Hold, Plan, Window};
+use crate::policy::price::Price;
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::refusal::Wait;
-use crate::request::{Input, Request};
-use crate::time::{Now, Unit};
+use crate::request::Request;
+use crate::time::Now;
 use crate::units::{Amounts, Meter, Pico};
 use crate::usage::Usage;
 
-/// An account's name: its scope and limit.
-type Key = (Arc<str>, Arc<str>);
+/// A limit's scope, name, hard amount and amount in use.
+pub type Used = (Arc<str>, Arc<str>, u64, u64);
 
 /// The gate and its store.
 #[derive(Debug, Clone)]
@@ -33,24 +45,25 @@ pub struct Model {
     accounts: BTreeMap<Key, Account>,
     leases: Vec<ModelLease>,
     ids: HashMap<Arc<str>, usize>,
+    lengths: HashMap<Speaker, Lengths>,
+    /// How full each pool is said to be, in percent.
+    pressure: HashMap<Arc<str>, u8>,
+    /// Tenants and models that are frozen.
+    frozen: HashSet<Arc<str>>,
 }
 
 /// One lease.
 #[derive(Debug, Clone)]
 struct ModelLease {
     who: Principal,
-    run: Option<Arc<str>>,
-    /// Calls of tools that its input carries.
-    calls: u64,
+    /// The request as it was asked.
+    asked: Asked,
+    /// The form that it was admitted in.
+    agreed: Agreed,
+    /// The limit that the step names which led to it.
+    named: Option<Arc<str>>,
     price: Option<Arc<Price>>,
-    input: u64,
-    model: Arc<str>,
-    /// Output over all choices that was agreed, and what it was extended to.
-    agreed: u64,
-    output: u64,
-    choices: u64,
-    stream: bool,
-    worst: Pico,
+    limits: Vec<Applied>,
     holds: Vec<ModelHold>,
     /// How many of the holds were taken at admission.
     first: usize,
@@ -59,6 +72,23 @@ struct ModelLease {
     deadline: u64,
     life: u64,
     age: u64,
+    /// Whether its length has been learned.
+    taught: bool,
+}
+
+/// What a repeat of a request is compared with, and what its lease is settled by.
+#[derive(Debug, Clone)]
+struct Asked {
+    model: Arc<str>,
+    input: u64,
+    /// The largest output of one choice.
+    output: u64,
+    choices: u64,
+    stream: bool,
+    /// Calls of tools that its input carries.
+    calls: u64,
+    /// The worst case in money.
+    worst: Pico,
 }
 
 impl ModelLease {
@@ -66,12 +96,27 @@ impl ModelLease {
     /// to.
     fn unknown_cost(&self) -> Pico {
         let money = self.holds.iter().filter(|hold| hold.meter == Meter::Money);
-        let sums = money.clone().map(|hold| {
-            let same = money.clone().filter(|other| other.key == hold.key);
-            same.map(|other| other.amount).sum::<u64>()
-        });
-        let held = sums.max().unwrap_or(0);
-        if held > self.worst.to_usd().units() { Pico(held as u128 * 10_000) } else { self.worst }
+        let held = money.map(|hold| self.held_on(&hold.key)).max().unwrap_or(0);
+        let agreed = self.agreed.worst;
+        if held > agreed.to_usd().units() { Pico(held as u128 * 10_000) } else { agreed }
+    }
+
+    /// The form as a repeat is told of it, which does not learn what was short when it was admitted.
+    fn again(&self) -> Agreed {
+        let again = |lesser: Degradation| match lesser.reason {
+            Reason::PoolPressure => lesser,
+            _ => {
+                let limit = self.named.clone().unwrap_or_default();
+                Degradation { reason: Reason::SoftLimitPassed, limit, ..lesser }
+            }
+        };
+        let agreed = self.agreed.clone();
+        Agreed { lesser: agreed.lesser.map(again), ..agreed }
+    }
+
+    /// What is held on one account.
+    fn held_on(&self, key: &Key) -> u64 {
+        self.holds.iter().filter(|hold| hold.key == *key).map(|hold| hold.amount).sum()
     }
 }
 
@@ -102,152 +147,29 @@ enum ModelState {
     Cancelled,
 }
 
-/// One limit that had no room.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Short {
-    /// The scope.
-    pub scope: Arc<str>,
-    /// The limit's name.
-    pub limit: Arc<str>,
-    /// What was in use.
-    pub used: u64,
-    /// What was asked.
-    pub asked: u64,
-    /// The wait in nanoseconds where a time is known.
-    pub nanos: Option<u64>,
-    /// Whether it can never fit.
-    pub never: bool,
-}
-
-/// What the model says to a request.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
-    /// Admitted: the lease's place in the model.
-    Allow(usize),
-    /// The same request's open lease.
-    Open(usize),
-    /// Told to wait.
-    Queue(Reason, Vec<Short>),
-    /// Refused.
-    Reject(Reason, Vec<Short>),
-    /// Refused: the id has ended.
-    Ended(Box<ModelReceipt>),
-}
-
-/// What the model knows of a receipt.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelReceipt {
-    /// How it ended.
-    pub outcome: &'static str,
-    /// The exact cost.
-    pub cost: Pico,
-    /// The largest amount held per meter.
-    pub held: Amounts,
-    /// What is charged per meter.
-    pub charged: Amounts,
-    /// Whether it was unresolved before.
-    pub late: bool,
-    /// Whether it repeats an earlier ending.
-    pub repeat: bool,
-}
-
-impl From<Receipt> for ModelReceipt {
-    fn from(receipt: Receipt) -> ModelReceipt {
-        ModelReceipt {
-            outcome: receipt.outcome(),
-            cost: receipt.cost(),
-            held: receipt.held(),
-            charged: receipt.charged(),
-            late: receipt.is_late(),
-            repeat: receipt.is_repeat(),
-        }
-    }
-}
-
-/// An ending that the model refuses: the code, and the field that differs.
-pub type ModelError = (&'static str, Option<&'static str>);
-
-/// The same of the crate's own error.
-pub fn error_of(error: &EndError) -> ModelError {
-    let field = match error {
-        EndError::Conflict { field, .. } => Some(*field),
-        _ => None,
-    };
-    (error.code(), field)
-}
-
-/// How a lease is to end.
+/// A limit without room.
 #[derive(Debug, Clone)]
-pub enum Ending {
-    /// With these figures.
-    Settle(Box<Usage>),
-    /// Never sent.
-    Cancel,
-    /// Unknown usage.
-    Abandon(Cause),
-}
-
-/// A limit with the name of its account.
-struct Applied {
-    key: Key,
-    limit: Limit,
-}
-
-/// What a request asks of each meter.
-fn amounts(input: u64, output: u64, stream: bool, calls: u64, cost: Pico) -> Amounts {
-    Amounts::default()
-        .with(Meter::Steps, 1)
-        .with(Meter::ToolCalls, calls)
-        .with(Meter::RunTime, 1)
-        .with(Meter::Requests, 1)
-        .with(Meter::InFlight, 1)
-        .with(Meter::Streams, stream as u64)
-        .with(Meter::Input, input)
-        .with(Meter::Output, output)
-        .with(Meter::Total, input + output)
-        .with(Meter::Money, cost.to_usd().units())
-}
-
-fn worst_cost(price: &Option<Arc<Price>>, input: u64, output: u64) -> Pico {
-    price.as_ref().map_or(Pico(0), |price| price.worst_case(&Ask { input, output, ..Ask::default() }))
-}
-
-fn rank(wait: Wait) -> (u8, u64) {
-    match wait {
-        Wait::Never => (2, 0),
-        Wait::After(time) => (1, time.as_nanos() as u64),
-        Wait::Unknown => (0, 0),
-    }
-}
-
-fn reason(limit: &Limit, wait: Wait) -> Reason {
-    let of_run = limit.window == Window::Run;
-    if wait == Wait::Never && hard(limit) > 0 && !of_run {
-        return Reason::RequestTooLarge;
-    }
-    let dated = matches!(&limit.window, Window::Fixed(calendar) if !matches!(calendar.unit(), Unit::Seconds(_)));
-    match (limit.meter, dated) {
-        (Meter::Total, _) if of_run => Reason::RunTokensExceeded,
-        (Meter::Money, _) if of_run => Reason::RunBudgetExceeded,
-        (Meter::Requests, true) => Reason::RequestQuotaExceeded,
-        (Meter::Requests, false) => Reason::RequestRateExceeded,
-        (Meter::Input | Meter::Output | Meter::Total, true) => Reason::TokenQuotaExceeded,
-        (Meter::Input, false) => Reason::InputTokenRateExceeded,
-        (Meter::Output, false) => Reason::OutputTokenRateExceeded,
-        (Meter::Total, false) => Reason::TokenRateExceeded,
-        (Meter::Money, _) => Reason::BudgetExceeded,
-        (Meter::InFlight, _) => Reason::ConcurrencyExceeded,
-        (Meter::Streams, _) => Reason::StreamsExceeded,
-        (Meter::Steps, _) => Reason::RunStepsExceeded,
-        (Meter::ToolCalls, _) => Reason::RunToolCallsExceeded,
-        (Meter::RunTime, _) => Reason::RunTimeExceeded,
-    }
+struct Lack {
+    /// Its place among the limits.
+    place: usize,
+    applied: Applied,
+    used: u64,
+    asked: u64,
+    wait: Wait,
 }
 
 impl Model {
     /// A gate on an empty store.
     pub fn new(plan: &Arc<Plan>) -> Model {
-        Model { plan: plan.clone(), accounts: BTreeMap::new(), leases: Vec::new(), ids: HashMap::new() }
+        Model {
+            plan: plan.clone(),
+            accounts: BTreeMap::new(),
+            leases: Vec::new(),
+            ids: HashMap::new(),
+            lengths: HashMap::new(),
+            pressure: HashMap::new(),
+            frozen: HashSet::new(),
+        }
     }
 
     /// Puts another plan in force.
@@ -255,142 +177,172 @@ impl Model {
         self.plan = plan.clone();
     }
 
+    /// States how full a pool is.
+    pub fn press(&mut self, pool: &str, percent: u8) {
+        self.pressure.insert(pool.into(), percent);
+    }
+
+    /// Freezes a tenant or a model.
+    pub fn freeze(&mut self, name: &str) {
+        self.frozen.insert(name.into());
+    }
+
+    /// Lets it go on; whether it was frozen.
+    pub fn thaw(&mut self, name: &str) -> bool {
+        self.frozen.remove(name)
+    }
+
     /// Decides about a request, and takes what it may use. `preview` only decides.
     pub fn admit(&mut self, who: &Principal, request: &Request, now: Now, preview: bool) -> Verdict {
         let plan = self.plan.clone();
+        if self.frozen.contains(who.tenant()) || self.frozen.contains(&request.model) {
+            return Verdict::Reject(Reason::Frozen, Vec::new());
+        }
         let Some(tenant) = plan.tenants.get(who.tenant()) else {
             return Verdict::Reject(Reason::TenantUnknown, Vec::new());
         };
         if !tenant.models.contains_key(&request.model) {
             return Verdict::Reject(Reason::ModelNotAllowed, Vec::new());
         }
+        let asked = self.asked(request);
         if let Some(&place) = request.id.as_ref().filter(|_| !preview).and_then(|id| self.ids.get(id)) {
             return match &self.leases[place] {
                 lease if lease.who != *who => Verdict::Reject(Reason::RequestIdConflict, Vec::new()),
-                lease if lease.state == ModelState::Held && !self.covers(lease, request) => {
+                lease if lease.state == ModelState::Held && !covers(&lease.asked, &asked) => {
                     Verdict::Reject(Reason::RequestIdConflict, Vec::new())
                 }
-                lease if lease.state == ModelState::Held => Verdict::Open(place),
+                lease if lease.state == ModelState::Held => Verdict::Open(place, Box::new(lease.again())),
                 lease => Verdict::Ended(Box::new(receipt(lease, true))),
             };
         }
-        let Input::Counted(input) = request.input else { panic!("the model counts nothing") };
-        let output = request.max_output_tokens.expect("a stated output") * request.choices;
-        let price = plan.models[&request.model].price.clone();
-        let worst = worst_cost(&price, input, output);
-        let calls = request.run_id.as_ref().map_or(0, |_| request.tool_calls.unwrap_or(0));
-        let asked = amounts(input, output, request.stream, calls, worst);
-        let limits = applied(&plan, who, &request.model, request.run_id.as_deref());
-        let mut short = self.short(&limits, &asked, now);
-        if !short.is_empty() && !preview && !self.sweep(now).is_empty() {
-            short = self.short(&limits, &asked, now);
+        let mut chosen = self.choose(who, request, now);
+        if matches!(chosen, Chosen::Short(_)) && !preview && !self.sweep(now).is_empty() {
+            chosen = self.choose(who, request, now);
         }
-        if let Some((reason, shorts, queues)) = told(&short) {
-            return if queues { Verdict::Queue(reason, shorts) } else { Verdict::Reject(reason, shorts) };
-        }
+        let form = match chosen {
+            Chosen::Form(form) => *form,
+            Chosen::Short(lacks) => {
+                let (reason, shorts, queues) = told(&lacks).expect("something is short");
+                return if queues { Verdict::Queue(reason, shorts) } else { Verdict::Reject(reason, shorts) };
+            }
+        };
         if preview {
-            return Verdict::Allow(usize::MAX);
+            return Verdict::Admit(None, Box::new(form.agreed));
         }
-        let holds = self.take(&limits, &asked, now);
-        let (life, age) = (plan.lease_ttl, plan.unresolved_ttl);
-        let (state, deadline) = (ModelState::Held, now.mono + life);
-        let (choices, stream, first) = (request.choices, request.stream, holds.len());
+        let holds = self.take(&form, now);
+        let Form { agreed, named, price, limits, .. } = form;
         let lease = ModelLease {
             who: who.clone(),
-            run: request.run_id.clone(),
-            calls,
+            asked,
+            agreed: agreed.clone(),
+            named,
             price,
-            input,
-            model: request.model.clone(),
-            agreed: output,
-            output,
-            choices,
-            stream,
-            worst,
+            limits,
+            first: holds.len(),
             holds,
-            first,
-            state,
+            state: ModelState::Held,
             sent: false,
-            deadline,
-            life,
-            age,
+            deadline: now.mono + plan.lease_ttl,
+            life: plan.lease_ttl,
+            age: plan.unresolved_ttl,
+            taught: false,
         };
         self.leases.push(lease);
         let place = self.leases.len() - 1;
         if let Some(id) = &request.id {
             self.ids.insert(id.clone(), place);
         }
-        Verdict::Allow(place)
+        Verdict::Admit(Some(place), Box::new(agreed))
+    }
+
+    fn asked(&self, request: &Request) -> Asked {
+        let (input, output) = (input_of(request), request.max_output_tokens.expect("a stated output"));
+        let price = self.plan.models[&request.model].price.clone();
+        Asked {
+            model: request.model.clone(),
+            input,
+            output,
+            choices: request.choices,
+            stream: request.stream,
+            calls: calls_of(request),
+            worst: worst_cost(&price, input, output * request.choices),
+        }
     }
 
     fn account(&mut self, applied: &Applied, now: Now) -> &mut Account {
         self.accounts.entry(applied.key.clone()).or_insert_with(|| Account::new(&applied.limit, now))
     }
 
-    /// The limits without room, each with when it has.
-    fn short<'a>(&mut self, limits: &'a [Applied], asked: &Amounts, now: Now) -> Vec<(&'a Applied, u64, u64, Wait)> {
+    /// What a form asks of a limit: the worst case or the learned length, or where it is to adapt the worst case if there is not
+    /// room for that and a quarter of the limit.
+    fn amount(&mut self, form: &Form, applied: &Applied, now: Now) -> u64 {
+        let limit = &applied.limit;
+        let (worst, likely) = (form.worst.get(limit.meter), form.likely.get(limit.meter));
+        match limit.hold {
+            Hold::WorstCase => worst,
+            Hold::P95 => likely,
+            Hold::Adaptive => {
+                let left = hard(limit).saturating_sub(self.account(applied, now).used(limit, now));
+                if left < worst + hard(limit) / 4 { worst } else { likely }
+            }
+        }
+    }
+
+    /// The limits without room for a form, each with when it has.
+    fn lacks(&mut self, form: &Form, now: Now) -> Vec<Lack> {
+        let asked: Vec<u64> = form.limits.iter().map(|applied| self.amount(form, applied, now)).collect();
+        self.short(&form.limits, &asked, now)
+    }
+
+    /// The limits without room for what is asked of each.
+    fn short(&mut self, limits: &[Applied], asked: &[u64], now: Now) -> Vec<Lack> {
         let mut short = Vec::new();
-        for applied in limits {
-            let (limit, asked) = (&applied.limit, asked.get(applied.limit.meter));
+        for (place, (applied, asked)) in limits.iter().zip(asked).enumerate() {
+            let (limit, asked) = (&applied.limit, *asked);
             let account = self.account(applied, now);
             if let Some(wait) = account.lacks(limit, asked, now) {
-                short.push((applied, account.used(limit, now), asked, wait));
+                let used = account.used(limit, now);
+                short.push(Lack { place, applied: applied.clone(), used, asked, wait });
             }
         }
         short
     }
 
-    fn take(&mut self, limits: &[Applied], asked: &Amounts, now: Now) -> Vec<ModelHold> {
-        let take = |applied: &Applied| {
-            let (meter, key) = (applied.limit.meter, applied.key.clone());
-            let amount = asked.get(meter);
-            let mark = self.account(applied, now).take(&applied.limit, amount, now);
-            ModelHold { key, meter, amount, now: amount, mark }
-        };
-        limits.iter().map(take).collect()
+    fn take(&mut self, form: &Form, now: Now) -> Vec<ModelHold> {
+        let asked: Vec<u64> = form.limits.iter().map(|applied| self.amount(form, applied, now)).collect();
+        form.limits.iter().zip(asked).map(|(applied, asked)| self.take_from(applied, asked, now)).collect()
     }
 
-    /// Holds so many output tokens more for a lease.
+    fn take_from(&mut self, applied: &Applied, amount: u64, now: Now) -> ModelHold {
+        let (meter, key) = (applied.limit.meter, applied.key.clone());
+        let mark = self.account(applied, now).take(&applied.limit, amount, now);
+        ModelHold { key, meter, amount, now: amount, mark }
+    }
+
+    /// Raises what a lease holds to so many output tokens in all.
     ///
     /// # Errors
     /// The reason, with the limits that have no room.
-    pub fn extend(
-        &mut self,
-        place: usize,
-        model: &str,
-        plan: &Plan,
-        output: u64,
-        now: Now,
-    ) -> Result<(), (Reason, Vec<Short>)> {
+    pub fn cover(&mut self, place: usize, output: u64, now: Now) -> Result<(), (Reason, Vec<Short>)> {
         let lease = &self.leases[place];
         if lease.state != ModelState::Held {
             return Err((Reason::RequestAlreadyEnded, Vec::new()));
         }
-        // What the lease is to hold in all, less what it holds.
-        let covered = lease.output + output;
-        let to = amounts(lease.input, covered, false, 0, worst_cost(&lease.price, lease.input, covered));
-        let mut asked = Amounts::default();
-        for meter in [Meter::Output, Meter::Total, Meter::Money] {
-            let holds = lease.holds.iter().filter(|hold| hold.meter == meter);
-            let held = holds.clone().map(|hold| {
-                let same = holds.clone().filter(|other| other.key == hold.key);
-                same.map(|other| other.amount).sum::<u64>()
-            });
-            asked.set(meter, to.get(meter).saturating_sub(held.max().unwrap_or(0)));
-        }
-        if asked == Amounts::default() {
-            return Ok(());
-        }
+        // What the lease is to hold in all, less what it holds: limit by limit.
+        let to = amounts(lease.asked.input, output, false, 0, worst_cost(&lease.price, lease.asked.input, output));
+        let counts_output = |meter| matches!(meter, Meter::Output | Meter::Total | Meter::Money);
         // A lease is extended on the limits that it was admitted on.
-        let mut limits = applied(plan, &lease.who, model, lease.run.as_deref());
-        limits.retain(|applied| asked.get(applied.limit.meter) > 0);
+        let more = lease.limits.iter().filter(|applied| counts_output(applied.limit.meter)).map(|applied| {
+            let held = lease.held_on(&applied.key);
+            (applied.clone(), to.get(applied.limit.meter).saturating_sub(held))
+        });
+        let (limits, asked): (Vec<_>, Vec<_>) = more.filter(|(_, more)| *more > 0).unzip();
         if let Some((reason, shorts, _)) = told(&self.short(&limits, &asked, now)) {
             return Err((reason, shorts));
         }
-        let more = self.take(&limits, &asked, now);
-        let lease = &mut self.leases[place];
-        lease.output = covered;
-        for hold in more.into_iter().filter(|hold| hold.amount > 0) {
+        for (applied, asked) in limits.iter().zip(asked) {
+            let hold = self.take_from(applied, asked, now);
+            let lease = &mut self.leases[place];
             // Extensions of one limit in one period are one hold.
             let same = |before: &&mut ModelHold| before.key == hold.key && before.mark.joins(&hold.mark);
             match lease.holds[lease.first..].iter_mut().find(same) {
@@ -405,16 +357,21 @@ impl Model {
         Ok(())
     }
 
-    /// Whether an open lease holds enough for another request under its id.
-    fn covers(&self, lease: &ModelLease, request: &Request) -> bool {
-        let Input::Counted(input) = request.input else { panic!("the model counts nothing") };
-        let output = request.max_output_tokens.expect("a stated output") * request.choices;
-        let price = self.plan.models.get(&request.model).and_then(|model| model.price.clone());
-        input <= lease.input
-            && output * lease.choices <= lease.agreed * request.choices
-            && (request.model == lease.model || worst_cost(&price, input, output) <= lease.worst)
-            && request.choices <= lease.choices
-            && (lease.stream || !request.stream)
+    /// What somebody has heard of a lease: that it has ended, if it has. The length of its answer is learned once.
+    pub fn heard(&mut self, place: usize) {
+        let lease = &mut self.leases[place];
+        let ModelState::Settled(settled) = &lease.state else { return };
+        let Some(usage) = settled.usage.as_ref().filter(|usage| usage.requests > 0) else { return };
+        if !std::mem::replace(&mut lease.taught, true) && lease.agreed.output > 0 {
+            let length = (usage.output_text + usage.output_reasoning) / lease.asked.choices;
+            let speaker = (lease.who.tenant().into(), lease.agreed.model.clone());
+            self.lengths.entry(speaker).or_default().see(length);
+        }
+    }
+
+    /// Whether a lease is held.
+    pub fn is_held(&self, place: usize) -> bool {
+        self.leases[place].state == ModelState::Held
     }
 
     /// Marks a lease as sent; whether it is open.
@@ -444,7 +401,7 @@ impl Model {
             (ModelState::Held, Ending::Abandon(cause)) => ModelState::Unresolved { since: now.mono, cause: *cause },
             (ModelState::Held | ModelState::Unresolved { .. }, Ending::Settle(usage)) => {
                 let cost = lease.price.as_ref().map_or(Pico(0), |price| price.exact(usage));
-                let calls = if usage.requests > 0 { lease.calls } else { 0 };
+                let calls = if usage.requests > 0 { lease.asked.calls } else { 0 };
                 let amounts = usage.amounts(cost.to_usd()).with(Meter::ToolCalls, calls);
                 let usage = usage.clone();
                 let late = lease.state != ModelState::Held;
@@ -521,21 +478,39 @@ impl Model {
         self.leases.iter().filter(open).count()
     }
 
-    /// How much of every limit of a principal is in use, over all models of its tenant, and of one of its runs: scope, limit,
-    /// hard amount, used.
-    pub fn balances(&mut self, who: &Principal, run: Option<&str>, now: Now) -> Vec<(Arc<str>, Arc<str>, u64, u64)> {
+    /// Leases whose usage is unknown.
+    pub fn unresolved(&self) -> usize {
+        self.leases.iter().filter(|lease| matches!(lease.state, ModelState::Unresolved { .. })).count()
+    }
+
+    /// How much of every limit of a principal is in use, over all models of its tenant: scope, limit, hard amount, used.
+    pub fn balances(&mut self, who: &Principal, now: Now) -> Vec<Used> {
         let plan = self.plan.clone();
         let Some(tenant) = plan.tenants.get(who.tenant()) else { return Vec::new() };
-        let mut balances = Vec::new();
-        for model in tenant.models.keys() {
-            for applied in applied(&plan, who, model, run) {
-                let used = self.account(&applied, now).used(&applied.limit, now);
-                balances.push((applied.key.0, applied.key.1, hard(&applied.limit), used));
-            }
-        }
-        balances.sort();
-        balances.dedup();
-        balances
+        let mut all: Vec<Applied> = tenant.models.keys().flat_map(|model| applied(&plan, who, model, None)).collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        all.dedup_by(|a, b| a.key == b.key);
+        self.used(&all, now)
+    }
+
+    /// The same of one run of its tenant.
+    pub fn run_balances(&mut self, who: &Principal, run: &str, now: Now) -> Vec<Used> {
+        let plan = self.plan.clone();
+        let Some(model) = plan.tenants.get(who.tenant()).and_then(|tenant| tenant.models.keys().next()) else {
+            return Vec::new();
+        };
+        let mut all = applied(&plan, who, model, Some(run));
+        all.retain(|applied| applied.limit.window == Window::Run);
+        all.sort_by(|a, b| a.key.cmp(&b.key));
+        self.used(&all, now)
+    }
+
+    fn used(&mut self, all: &[Applied], now: Now) -> Vec<Used> {
+        let used = |applied: &Applied| {
+            let used = self.account(applied, now).used(&applied.limit, now);
+            (applied.key.0.clone(), applied.key.1.clone(), hard(&applied.limit), used)
+        };
+        all.iter().map(used).collect()
     }
 
     /// The sum of what all leases leave on an account in its latest period, from the leases alone; `None` for a rate
@@ -555,49 +530,14 @@ impl Model {
     }
 }
 
-/// The reason, the shortages and whether the request waits; `None` where nothing is short.
-fn told(short: &[(&Applied, u64, u64, Wait)]) -> Option<(Reason, Vec<Short>, bool)> {
-    let worst = short.iter().max_by_key(|(_, _, _, wait)| rank(*wait))?;
-    let shorts = short.iter().map(|(applied, used, asked, wait)| Short {
-        scope: applied.key.0.clone(),
-        limit: applied.key.1.clone(),
-        used: *used,
-        asked: *asked,
-        nanos: match wait {
-            Wait::After(time) => Some(time.as_nanos() as u64),
-            Wait::Unknown | Wait::Never => None,
-        },
-        never: *wait == Wait::Never,
-    });
-    let queues =
-        short.iter().all(|(applied, _, _, wait)| applied.limit.on_exceed == OnExceed::Queue && *wait != Wait::Never);
-    Some((reason(&worst.0.limit, worst.3), shorts.collect(), queues))
-}
-
-/// The limits of a principal, a model and a run, widest scope first.
-fn applied(plan: &Plan, who: &Principal, model: &str, run: Option<&str>) -> Vec<Applied> {
-    let tenant = &plan.tenants[who.tenant()];
-    let (name, user) = (&tenant.name, who.user().unwrap_or(""));
-    let of_runs = tenant.agent_runs.limits();
-    let mut all: Vec<(String, &[Limit])> = vec![
-        ("global".to_owned(), &plan.global),
-        (format!("model:{model}"), plan.models.get(model).map_or(&[], |model| &model.limits)),
-    ];
-    if let Some(center) = &tenant.cost_center {
-        all.push((format!("cost_center:{center}"), plan.cost_centers.get(center).map_or(&[], Vec::as_slice)));
-    }
-    all.push((format!("tenant:{name}"), &tenant.limits));
-    all.push((format!("tenant:{name}/model:{model}"), tenant.models.get(model).map_or(&[], |model| &model.limits)));
-    all.push((format!("tenant:{name}/user:{user}"), &tenant.users));
-    if let Some(run) = run {
-        all.push((format!("tenant:{name}/run:{run}"), &of_runs));
-    }
-    let of = |(scope, limits): (String, &[Limit])| {
-        let scope: Arc<str> = scope.into();
-        let apply = |limit: &Limit| Applied { key: (scope.clone(), limit.name.clone()), limit: limit.clone() };
-        limits.iter().map(apply).collect::<Vec<_>>()
-    };
-    all.into_iter().flat_map(of).collect()
+/// Whether a lease that was opened for one request has room for another: for no more than was asked, and at no higher price
+/// where it is another model's.
+fn covers(first: &Asked, again: &Asked) -> bool {
+    again.input <= first.input
+        && again.output <= first.output
+        && (again.model == first.model || again.worst <= first.worst)
+        && again.choices <= first.choices
+        && (first.stream || !again.stream)
 }
 
 /// The largest amount held per meter.
