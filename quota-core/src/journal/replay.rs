@@ -115,26 +115,107 @@ impl Replayed {
         }
         self.leases.insert(record.claim.id, seen);
     }
+}
 
-    fn apply(&mut self, entry: &Entry) {
-        match &entry.event {
-            Event::Admitted(record) | Event::Extended(record) | Event::Ended(record) => self.bring(record, entry.at),
-            // No other event moves an account.
-            _ => {}
+/// The record that an entry tells of, and when that came about; `None` for entries that move no account.
+///
+/// Not when it was written down: the answer that told of an admission or an ending may have been lost, and whoever met the
+/// lease next wrote it, later. What a correction gives back of a rate depends on the moment.
+fn moved(entry: &Entry) -> Option<(&Record, Now)> {
+    match &entry.event {
+        Event::Admitted(record) => Some((record, record.claim.at)),
+        Event::Extended(record) => Some((record, entry.at)),
+        Event::Ended(record) => {
+            let at = match &*record.state() {
+                State::Held => entry.at,
+                State::Unresolved(unresolved) => unresolved.since,
+                State::Settled(settled) => settled.at,
+                State::Cancelled(at) => *at,
+            };
+            Some((record, at))
         }
+        _ => None,
     }
 }
 
 /// Adds up a journal.
 ///
-/// Budgets and gauges come out exact in any order; a rate comes out exact if no two of its operations were written in
-/// another order than they happened in, which only operations of different threads within some nanoseconds can be.
-/// Memory: the leases and limits that the journal names.
+/// Budgets and gauges come out exact in any order; a rate comes out exact if its operations came about at the moments that
+/// their callers had read, one after the other. Operations of different threads within some nanoseconds can differ from that,
+/// and an extension whose answer was lost, which is told when it was written down.
+/// Memory: the entries, leases and limits of the journal.
 pub fn replay(journal: &dyn Journal) -> Replayed {
     let mut replayed = Replayed { missing: journal.dropped(), ..Replayed::default() };
+    let mut entries = Vec::new();
     journal.scan(&mut |entry| {
-        replayed.apply(entry);
+        if let Some((_, at)) = moved(entry) {
+            entries.push((at, entry.clone()));
+        }
         true
     });
+    // Stable: what came about at one moment stays in the order of the entries.
+    entries.sort_by_key(|(at, _)| at.mono);
+    for (at, entry) in &entries {
+        if let Some((record, _)) = moved(entry) {
+            replayed.bring(record, *at);
+        }
+    }
     replayed
+}
+
+#[cfg(all(test, not(quota_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::gate::Gate;
+    use crate::policy::Policy;
+    use crate::principal::Principal;
+    use crate::request::Request;
+    use crate::time::ManualClock;
+    use crate::usage::Usage;
+
+    /// A journal that was read from elsewhere.
+    struct Told(Vec<Entry>);
+
+    impl Journal for Told {
+        fn append(&self, _: Event, _: Now) {
+            unreachable!("it is only read")
+        }
+
+        fn scan(&self, show: &mut dyn FnMut(&Entry) -> bool) {
+            self.0.iter().all(show);
+        }
+
+        fn dropped(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn an_ending_that_is_written_late_counts_from_when_it_happened() {
+        let policy = Policy::from_yaml("tenants: {acme: {tpm: 600, models: ['*']}}").unwrap();
+        let clock = Arc::new(ManualClock::at(1 << 40));
+        let gate = Gate::builder(policy).clock(clock.clone()).build();
+        let who = Principal::builder("acme").build();
+        let ask = |output| Request::chat("m").input_tokens(0).max_output_tokens(output);
+        let first = gate.admit(&who, &ask(300)).lease().unwrap();
+        clock.advance(Duration::from_secs(10));
+        first.settle(Usage::tokens(0, 0)).unwrap();
+        clock.advance(Duration::from_secs(15));
+        let second = gate.admit(&who, &ask(60)).lease().unwrap();
+        clock.advance(Duration::from_secs(1));
+        let mut entries = Vec::new();
+        gate.journal().scan(&mut |entry| {
+            entries.push(entry.clone());
+            true
+        });
+        let ended = entries.iter().position(|entry| matches!(entry.event, Event::Ended(_))).unwrap();
+        let late = Entry { seq: 99, at: gate.now(), ..entries.remove(ended) };
+        entries.push(late);
+        let used = |journal: &dyn Journal| replay(journal).used("tenant:acme", "tpm", gate.now(), Period::default());
+        assert_eq!(used(gate.journal()), Some(50));
+        assert_eq!(used(&Told(entries)), Some(50));
+        second.cancel().unwrap();
+    }
 }
