@@ -442,6 +442,24 @@ fn loom_slab_is_looked_at_beside_an_insertion() {
     assert_eq!(seen, [true; 3], "(the look was first, the insertion was first, the insertion found a look in its way)");
 }
 
+/// Four slots: whoever is held up between finding one free and taking it keeps nobody from the lease that is in it meanwhile.
+#[test]
+fn loom_slab_finds_what_is_open_beside_who_comes_too_late() {
+    model(3, || {
+        let slab = Arc::new(Slab::new(2));
+        let late = {
+            let slab = slab.clone();
+            thread::spawn(move || open(&slab))
+        };
+        for _ in 0..3 {
+            close(&slab, &open(&slab));
+        }
+        let last = open(&slab);
+        assert!(slab.get(last.id).is_some(), "an open lease is always found");
+        late.join().unwrap();
+    });
+}
+
 /// Two ways on from the held state at once, an extension and an ending: one of them is the first step, and the other
 /// goes on from there or is told so.
 #[test]

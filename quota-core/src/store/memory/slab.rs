@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crossbeam::utils::Backoff;
 
 use crate::lease::{Claim, LeaseId, Record, Stand};
-use crate::sync::{AtomicU32, AtomicU64, Ordering, Room, TryCell, pause};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, TryCell, pause};
 
 /// Marks a slot that is taken: from before a lease is put in until it has ended.
 const TAKEN: u32 = 1 << 31;
@@ -21,8 +21,8 @@ const TAKEN: u32 = 1 << 31;
 const ENDING: u64 = 1 << 32;
 
 pub(crate) struct Slab {
-    /// `TAKEN`, or how many leases had ended when the slot's own did (31 bits, round and round). Taken by `next_free`, by who
-    /// has room in the slot; given free by `close`. Apart from the leases, so that looking for a slot touches none of them.
+    /// `TAKEN`, or how many leases had ended when the slot's own did (31 bits, round and round). Taken by `next_free`, given
+    /// free by `close`. Apart from the leases, so that looking for a slot touches none of them.
     marks: Box<[AtomicU32]>,
     /// One cell a slot. Written by `insert`, by the one who has taken the slot.
     slots: Box<[TryCell<Claim>]>,
@@ -53,10 +53,11 @@ impl Drop for Place<'_> {
 }
 
 /// A slot that was taken for a new lease.
-struct Free<'a> {
+struct Free {
     id: LeaseId,
     turn: u64,
-    room: Room<'a, Claim>,
+    /// Its mark before.
+    mark: u32,
 }
 
 impl Slab {
@@ -106,16 +107,24 @@ impl Slab {
         place: Place<'_>,
         make: impl FnOnce(LeaseId) -> Arc<Claim>,
     ) -> (Arc<Claim>, Option<Arc<Claim>>) {
-        let Free { id, turn, room } = self.next_free(place.counts);
-        // It is the lease's from here on, until `close`.
-        std::mem::forget(place);
-        let claim = make(id);
-        let forgotten = room.replace(claim.clone());
-        #[cfg(not(quota_loom))]
-        self.fetch_ahead(turn);
-        #[cfg(quota_loom)]
-        let _ = turn;
-        (claim, forgotten)
+        let backoff = Backoff::new();
+        loop {
+            let free = self.next_free(place.counts);
+            let slot = free.id.slot as usize;
+            if let Some(room) = self.slots[slot].try_room() {
+                // It is the lease's from here on, until `close`.
+                std::mem::forget(place);
+                let claim = make(free.id);
+                let forgotten = room.replace(claim.clone());
+                #[cfg(not(quota_loom))]
+                self.fetch_ahead(free.turn);
+                return (claim, forgotten);
+            }
+            // Somebody is looking at what was there: another slot, rather than wait.
+            // ORDERING: release, see `next_free`.
+            self.marks[slot].store(free.mark, Ordering::Release);
+            pause(&backoff);
+        }
     }
 
     /// Asks for the memory of leases that are about to be forgotten. It is cold, and whoever forgets one would wait for its
@@ -129,13 +138,12 @@ impl Slab {
 
     /// Takes the next slot in turn whose lease had ended by these counts, and not among the last. There is one for whoever
     /// has a place, by the counts of now.
-    fn next_free(&self, mut counts: u64) -> Free<'_> {
-        let backoff = Backoff::new();
+    fn next_free(&self, mut counts: u64) -> Free {
         let mut tried = 0;
         loop {
             if tried == self.slots.len() {
                 // This thread was held up, or others are at work on what is free.
-                pause(&backoff);
+                crate::sync::spin();
                 // ORDERING: relaxed; a later count frees more slots.
                 (counts, tried) = (self.counts.load(Ordering::Relaxed), 0);
             }
@@ -143,20 +151,16 @@ impl Slab {
             // ORDERING: relaxed; only that every caller gets another number matters.
             let turn = self.cursor.fetch_add(1, Ordering::Relaxed);
             let slot = self.slot_of(turn);
-            let mark = &self.marks[slot as usize];
-            let is_free = |mark| mark != TAKEN && self.is_old(mark, counts);
+            let state = &self.marks[slot as usize];
             // ORDERING: relaxed; whoever takes the slot looks again.
-            if !is_free(mark.load(Ordering::Relaxed)) {
+            let mark = state.load(Ordering::Relaxed);
+            if mark == TAKEN || !self.is_old(mark, counts) {
                 continue;
             }
-            // Where somebody is looking at what was there, or takes it, another slot: nobody waits.
-            let Some(room) = self.slots[slot as usize].try_room() else { continue };
             // ORDERING: acquire pairs with the release in `close`: whoever takes the slot comes after all that its last owner
-            // did. That another has taken it meanwhile is seen, as it marked the slot before it left the room.
-            if is_free(mark.load(Ordering::Acquire)) {
-                // ORDERING: relaxed; whoever takes the slot next comes to the room after this.
-                mark.store(TAKEN, Ordering::Relaxed);
-                return Free { id: self.id(slot, turn), turn, room };
+            // did. Relaxed on failure: another slot is tried.
+            if state.compare_exchange(mark, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Free { id: self.id(slot, turn), turn, mark };
             }
         }
     }
