@@ -16,7 +16,7 @@ use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -28,6 +28,8 @@ use crate::endpoint::Endpoint;
 use crate::server::{Gateway, router};
 use crate::upstream::Upstream;
 
+/// How long a connection is kept on which no whole head of a request comes.
+const HEAD: Duration = Duration::from_secs(75);
 /// How long requests may go on after the signal to stop.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often each worker looks at its clock: sooner than a call's first timer ends, which lasts a second mostly.
@@ -133,7 +135,9 @@ impl Desk {
             let desk = self.clone();
             async move { Ok::<_, Infallible>(desk.answer(request).await) }
         });
-        let served = http1::Builder::new().serve_connection(TokioIo::new(connection), answers);
+        let mut http = http1::Builder::new();
+        let served =
+            http.timer(TokioTimer::new()).header_read_timeout(HEAD).serve_connection(TokioIo::new(connection), answers);
         // It fails where the asker breaks off or speaks no HTTP; nobody is there to be told.
         let _ = watcher.watch(served).await;
     }

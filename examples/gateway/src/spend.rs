@@ -30,6 +30,8 @@ use crate::upstream::Upstream;
 const BODY_TIME: Duration = Duration::from_secs(60);
 /// How many times too large a body may be and still be read to its end.
 const MAX_EXCESS: usize = 4;
+/// Of an announced body's memory so much is taken before its bytes come.
+const AT_ONCE: usize = 64 << 10;
 /// The longest idempotency key, in bytes.
 const MAX_IDEMPOTENCY_KEY: usize = 64;
 /// The header that names the run of an agent.
@@ -157,7 +159,7 @@ async fn read_body(headers: &HeaderMap, body: Incoming, max_body: usize) -> Resu
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     let read = async {
         let mut pieces = body.into_data_stream();
-        let mut bytes = Vec::with_capacity(length.unwrap_or(0).min(max_body));
+        let mut bytes = Vec::with_capacity(length.unwrap_or(0).min(max_body).min(AT_ONCE));
         let mut found = 0;
         // An answer before the end of the body is lost in the reset of the connection that follows: what is a bit
         // too large is read and thrown away.

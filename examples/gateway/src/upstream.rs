@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use axum::response::Response;
 use http_body_util::Full;
@@ -72,10 +73,17 @@ impl Upstream {
         let base = address.trim_end_matches('/');
         let base = if base.ends_with("/v1") { base.to_owned() } else { format!("{base}/v1") };
         let parsed: Uri = base.parse().map_err(|why| told(&format!("{why}")))?;
-        let host = parsed.authority().filter(|host| !host.as_str().contains('@'));
+        // What stands behind the host is a port that there is: the parser takes any digits, and goes to 80 then. It cuts
+        // a fragment off, and with it the path.
+        let has_port = |host: &Authority| {
+            let rest = host.as_str().strip_prefix(host.host()).unwrap_or_default();
+            rest.is_empty() || host.port_u16().is_some_and(|port| port > 0)
+        };
+        let host =
+            parsed.authority().filter(|host| !host.as_str().contains('@') && !address.contains('#') && has_port(host));
         let (true, Some(host), None) = (matches!(parsed.scheme_str(), Some("http" | "https")), host, parsed.query())
         else {
-            return Err(told("a URL of http or https, a host and a path"));
+            return Err(told("a URL of http or https, a host, a port of 1 to 65535 and a path"));
         };
         let host = HeaderValue::from_str(host.as_str()).map_err(|why| told(&why.to_string()))?;
         let secret = |text: String| {
@@ -157,6 +165,8 @@ impl Connector {
         tcp.enforce_http(false);
         // A request is written at once; one in two parts would wait for the acknowledgement of the first.
         tcp.set_nodelay(true);
+        // Of several addresses each gets its part, so that a dead one does not hide the others.
+        tcp.set_connect_timeout(Some(CONNECT));
         tcp.set_keepalive(Some(KEEP_ALIVE));
         tcp.set_keepalive_interval(Some(KEEP_ALIVE));
         #[cfg(target_os = "linux")]
@@ -200,7 +210,22 @@ mod tests {
             assert_eq!(&headers["host"], uri.authority().unwrap().as_str());
             assert_eq!(&headers["authorization"], "Bearer k");
         }
-        for address in ["", "h", "h:80", "ftp://h", "http://", "http://u:p@h", "http://h?key=k", "http://h h"] {
+        for address in [
+            "",
+            "h",
+            "h:80",
+            "ftp://h",
+            "http://",
+            "http://u:p@h",
+            "http://h?key=k",
+            "http://h h",
+            "http://h:99999",
+            "http://h:",
+            "http://h:0",
+            "http://h#x",
+            "http://h/a#b",
+            "http://[::1]:",
+        ] {
             let why = Upstream::http(address, None).err().unwrap_or_else(|| panic!("{address}"));
             assert!(why.starts_with(&format!("--upstream {address}: ")), "{why}");
         }
