@@ -37,6 +37,9 @@ impl World<'_> {
 
     /// As many wait in the queues as have a place there and no turn yet: whoever has left is gone.
     pub(super) fn check_queues(&self) -> Check {
+        // Who entered without waiting is told to the desk with whatever is sent next, and with it that time has passed. That
+        // may bring others their turns, so the first look only has it worked off: nothing changes between the two after.
+        self.gate.pools();
         let waits = |job: &&Job| job.queued.as_ref().is_some_and(|queued| !queued.is_due());
         let waiting = self.jobs.iter().filter(waits).count() as u64;
         let pools = self.gate.pools();
