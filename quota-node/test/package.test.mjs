@@ -79,6 +79,30 @@ test('the types say what is there, and refuse what is not', () => {
   assert.equal(done.status, 0, done.stdout + done.stderr)
 })
 
+test('copies of the package in one thread, which share the addon, never take leases for each other\'s', () => {
+  const program = `
+const { sep } = require('node:path')
+// As the registry of a test runner, which leaves out addons.
+const load = () => {
+  const own = (file) => file.startsWith(require.resolve('quota-node/package.json').replace('package.json', 'lib' + sep))
+  for (const file of Object.keys(require.cache)) if (own(file)) delete require.cache[file]
+  return require('quota-node')
+}
+const admitted = ({ Gate, Policy, Principal, Request }, tenant) => {
+  const gate = new Gate(Policy.fromObject({ tenants: { [tenant]: { rpm: 60, models: ['m'] } } }))
+  return gate.admit(new Principal({ tenant }), new Request({ model: 'm', inputTokens: 1 })).lease
+}
+const first = load()
+const one = admitted(first, 'acme')
+const second = load()
+const other = admitted(second, 'blue')
+const next = admitted(first, 'cedar')
+const tenants = [one, other, next].map((lease) => lease.principal.tenant)
+one.cancel()
+console.log(first !== second, tenants.join(), one.isOpen, other.isOpen, next.isOpen)`
+  prints('true acme,blue,cedar false true true', program, { type: 'commonjs' })
+})
+
 test('nothing of it keeps a process alive that is done', () => {
   prints('end', `${STAGE}
 gate.keeper({ intervalMs: 10 })
