@@ -103,6 +103,21 @@ console.log(first !== second, tenants.join(), one.isOpen, other.isOpen, next.isO
   prints('true acme,blue,cedar false true true', program, { type: 'commonjs' })
 })
 
+test('an error at one lost lease leaves none of the others held', () => {
+  const native = JSON.stringify(join(home, 'lib', 'native.cjs'))
+  const program = `
+const { Gate, Policy, Principal, Request } = require('quota-node')
+const gate = new Gate(Policy.fromYaml('tenants: {acme: {rpm: 60, models: [m]}}'))
+const lease = gate.admit(new Principal({ tenant: 'acme' }), new Request({ model: 'm', inputTokens: 1 })).lease
+const told = (act) => { try { return act() } catch ({ name, message }) { return name + ': ' + message } }
+console.log(lease.isOpen)
+// The first lease of a process has the number 0; there is no other.
+console.log(told(() => require(${native})._leasesLost(Uint32Array.of(7, 0), 2)))
+console.log(told(() => lease.isOpen))`
+  const lost = 'TypeError: there is no such lease'
+  prints(`true\n${lost}\n${lost}`, program, { type: 'commonjs' })
+})
+
 test('nothing of it keeps a process alive that is done', () => {
   prints('end', `${STAGE}
 gate.keeper({ intervalMs: 10 })
