@@ -42,7 +42,8 @@ pub fn all<'env>(env: &'env Env, leases: &Rc<Leases>) -> Result<Object<'env>> {
         let (numbers, count) = (call.get::<Uint32ArraySlice<'_>>(0)?, call.get::<u32>(1)?);
         // Not read meanwhile: the host's journal may be told of their ends.
         let numbers: Vec<u32> = numbers.iter().take(count as usize).copied().collect();
-        numbers.into_iter().try_for_each(|number| of.lose(call.env, number))
+        // An error at one leaves none of the others held; the first is told.
+        numbers.into_iter().map(|number| of.lose(call.env, number)).fold(Ok(()), Result::and)
     };
     all.set("_leasesLost", env.create_function_from_closure::<(), _, _>("_leasesLost", lost)?)?;
     Ok(all)

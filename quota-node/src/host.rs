@@ -1,4 +1,4 @@
-//! The host: what `lib/` hands over when the addon is loaded, once for each thread that loads it.
+//! The host: what `lib/` hands over when the addon is loaded, by each copy of `lib/` in a thread.
 //!
 //! Invariant: nothing of one thread of JavaScript is reachable from another's.
 
@@ -23,7 +23,8 @@ struct Host {
 /// Called by `lib/` before anything else; what it gives are the calls that every request makes.
 #[napi(js_name = "_setup")]
 pub fn setup<'env>(env: &'env Env, error: Function<'_, MakeError, Unknown<'static>>) -> Result<Object<'env>> {
-    let leases = Rc::new(Leases::default());
+    // Where a thread loads `lib/` again, the copies share this addon: a number of one must never be another's lease.
+    let leases = env.get_instance_data::<Host>()?.map_or_else(Rc::default, |host| host.leases.clone());
     env.set_instance_data(Host { error: error.create_ref()?, leases: leases.clone() }, (), |_| {})?;
     calls::all(env, &leases)
 }

@@ -79,6 +79,45 @@ test('the types say what is there, and refuse what is not', () => {
   assert.equal(done.status, 0, done.stdout + done.stderr)
 })
 
+test('copies of the package in one thread, which share the addon, never take leases for each other\'s', () => {
+  const program = `
+const { sep } = require('node:path')
+// As the registry of a test runner, which leaves out addons.
+const load = () => {
+  const own = (file) => file.startsWith(require.resolve('quota-node/package.json').replace('package.json', 'lib' + sep))
+  for (const file of Object.keys(require.cache)) if (own(file)) delete require.cache[file]
+  return require('quota-node')
+}
+const admitted = ({ Gate, Policy, Principal, Request }, tenant) => {
+  const gate = new Gate(Policy.fromObject({ tenants: { [tenant]: { rpm: 60, models: ['m'] } } }))
+  return gate.admit(new Principal({ tenant }), new Request({ model: 'm', inputTokens: 1 })).lease
+}
+const first = load()
+const one = admitted(first, 'acme')
+const second = load()
+const other = admitted(second, 'blue')
+const next = admitted(first, 'cedar')
+const tenants = [one, other, next].map((lease) => lease.principal.tenant)
+one.cancel()
+console.log(first !== second, tenants.join(), one.isOpen, other.isOpen, next.isOpen)`
+  prints('true acme,blue,cedar false true true', program, { type: 'commonjs' })
+})
+
+test('an error at one lost lease leaves none of the others held', () => {
+  const native = JSON.stringify(join(home, 'lib', 'native.cjs'))
+  const program = `
+const { Gate, Policy, Principal, Request } = require('quota-node')
+const gate = new Gate(Policy.fromYaml('tenants: {acme: {rpm: 60, models: [m]}}'))
+const lease = gate.admit(new Principal({ tenant: 'acme' }), new Request({ model: 'm', inputTokens: 1 })).lease
+const told = (act) => { try { return act() } catch ({ name, message }) { return name + ': ' + message } }
+console.log(lease.isOpen)
+// The first lease of a process has the number 0; there is no other.
+console.log(told(() => require(${native})._leasesLost(Uint32Array.of(7, 0), 2)))
+console.log(told(() => lease.isOpen))`
+  const lost = 'TypeError: there is no such lease'
+  prints(`true\n${lost}\n${lost}`, program, { type: 'commonjs' })
+})
+
 test('nothing of it keeps a process alive that is done', () => {
   prints('end', `${STAGE}
 gate.keeper({ intervalMs: 10 })
