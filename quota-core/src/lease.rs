@@ -314,11 +314,16 @@ impl Terms {
     /// # Panics
     /// Where the lineup has no such limit.
     pub fn hold(&self, holds: &Holds, limit: u16) -> Hold {
+        self.hold_by(&self.asks(), holds, limit)
+    }
+
+    /// The same by what [`asks`](Terms::asks) gave, for who looks at several.
+    fn hold_by(&self, asks: &Asks, holds: &Holds, limit: u16) -> Hold {
         if let Some(apart) = holds.apart(limit) {
             return apart;
         }
         let (spot, word) = (&self.deal.lineup.spots()[limit as usize], holds.words()[limit as usize]);
-        Hold { limit, amount: self.asks().get(spot.asked), mark: spot.rule.mark(word), word }
+        Hold { limit, amount: asks.get(spot.asked), mark: spot.rule.mark(word), word }
     }
 
     /// What is asked of limits whose amount does not depend on what is in use.
@@ -537,7 +542,8 @@ impl Claim {
 
     /// What was taken when it was admitted, limit by limit in the order of its lineup.
     pub fn holds(&self) -> impl ExactSizeIterator<Item = Hold> + Clone + '_ {
-        (0..self.terms.deal.lineup.len()).map(|at| self.terms.hold(&self.taken, at as u16))
+        let asks = self.terms.asks();
+        (0..self.terms.deal.lineup.len()).map(move |at| self.terms.hold_by(&asks, &self.taken, at as u16))
     }
 
     /// The amount in use on the account of one of its holds after it was taken.

@@ -16,7 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::gate::{Counter, Gate, Snapshot, Tally};
-use crate::lease::{Record, State};
+use crate::lease::Record;
 use crate::principal::Principal;
 use crate::reason::Reason;
 use crate::refusal::Balance;
@@ -307,10 +307,7 @@ impl Collector for Page {
 
 impl Kept {
     fn add(&mut self, record: &Record, now: Now) {
-        let since = match &*record.state() {
-            State::Unresolved(unresolved) => unresolved.since.mono,
-            _ => record.claim.at.mono,
-        };
+        let since = record.unresolved().map_or(record.claim.at, |unresolved| unresolved.since).mono;
         let terms = &record.claim.terms;
         self.leases += 1;
         self.tokens = self.tokens.saturating_add(terms.input.reserve).saturating_add(terms.output_ceiling);

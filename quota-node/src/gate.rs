@@ -11,7 +11,7 @@ use quota_core as core;
 use quota_core::gate::Target;
 use quota_core::gpu::Reported;
 use quota_core::keeper::Keeper as CoreKeeper;
-use quota_core::lease::{Record, State};
+use quota_core::lease::Record;
 use quota_core::observe;
 use quota_core::store::Memory;
 use quota_core::store::memory::Bounds;
@@ -167,8 +167,7 @@ pub struct Unresolved {
 
 impl Unresolved {
     fn of(record: &Record) -> Option<Unresolved> {
-        let state = record.state();
-        let State::Unresolved(unresolved) = &*state else { return None };
+        let unresolved = record.unresolved()?;
         let terms = &record.claim.terms;
         Some(Unresolved {
             lease_id: record.claim.id.to_string(),

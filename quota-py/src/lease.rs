@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use quota_core as core;
-use quota_core::lease::{Cause, Record, State};
+use quota_core::lease::{Cause, Record};
 use quota_core::units::{Amounts as CoreAmounts, Meter};
 
 use crate::convert::{Amounts, Count, decimal, millis};
@@ -494,19 +494,13 @@ impl Unresolved {
     /// Why: `dropped`, `expired`, `no_usage` or `upstream_failed`.
     #[getter]
     fn cause(&self) -> Option<&'static str> {
-        match &*self.0.state() {
-            State::Unresolved(unresolved) => Some(unresolved.cause.name()),
-            _ => None,
-        }
+        self.0.unresolved().map(|unresolved| unresolved.cause.name())
     }
 
     /// The best-known figures.
     #[getter]
     fn seen(&self) -> Option<usage::Usage> {
-        match &*self.0.state() {
-            State::Unresolved(unresolved) => unresolved.seen.as_ref().map(|seen| usage::Usage((**seen).clone())),
-            _ => None,
-        }
+        self.0.unresolved()?.seen.as_ref().map(|seen| usage::Usage((**seen).clone()))
     }
 
     /// What is charged as held.

@@ -267,7 +267,7 @@ type LimitName = (Arc<str>, Arc<str>);
 fn limits(gate: &Gate, plan: &Plan, snapshot: &Snapshot, open: &[Record]) -> Value {
     let mut held: HashMap<LimitName, [u64; 2]> = HashMap::new();
     for record in open {
-        let at = matches!(&*record.state(), State::Unresolved(_)) as usize;
+        let at = record.unresolved().is_some() as usize;
         for hold in record.holds() {
             let bound = record.limit(&hold);
             // The slots of an unresolved lease are free again.
@@ -397,7 +397,7 @@ fn decision(entry: &Entry) -> Value {
                 line["usd"] = json!(usd(charged.get(Meter::Money)));
                 line["late"] = json!(settled.late);
             }
-            if let State::Unresolved(state) = &*record.state() {
+            if let Some(state) = record.unresolved() {
                 line["reason"] = json!(state.cause.name());
             }
         }

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use axum::routing::{get, post};
 use quota_core::key::Digest;
-use quota_core::lease::{Record, State as LeaseState};
+use quota_core::lease::Record;
 use quota_core::respond::Headers;
 use quota_core::usage::{Dialect, Outcome};
 use quota_core::{EndError, Name, Usage, observe};
@@ -82,8 +82,7 @@ async fn unresolved(State(gateway): Shared, headers: HeaderMap) -> Response {
     let now = gateway.gate.now().mono;
     let line = |record: &Record| {
         let terms = &record.claim.terms;
-        let state = record.state();
-        let LeaseState::Unresolved(state) = &*state else { return Value::Null };
+        let Some(state) = record.unresolved() else { return Value::Null };
         json!({
             "request_id": terms.request_id, "lease": record.claim.id.to_string(),
             "tenant": terms.deal.principal.tenant(), "model": terms.deal.model,

@@ -44,7 +44,7 @@ use self::wiring::{Route, Tallies, Wiring};
 use crate::estimate::{Estimator, Standard};
 use crate::gpu::GpuBackend;
 use crate::journal::{Entry, Event, Journal, Ring};
-use crate::lease::{Claim, EndError, LeaseId, Receipt, Record, State};
+use crate::lease::{Claim, EndError, LeaseId, Receipt, Record};
 use crate::policy::Policy;
 use crate::policy::plan::UpstreamFailure;
 use crate::principal::Principal;
@@ -553,11 +553,8 @@ impl<S: Store> Gate<S> {
     /// Leases whose usage is unknown, the oldest first, at most `at_most`.
     pub fn unresolved(&self, at_most: usize) -> S::Answer<'_, Vec<Record>> {
         self.shared().store.open(usize::MAX, move |mut open| {
-            open.retain(|record| matches!(&*record.state(), State::Unresolved(_)));
-            open.sort_by_key(|record| match &*record.state() {
-                State::Unresolved(unresolved) => unresolved.since.mono,
-                _ => 0,
-            });
+            open.retain(|record| record.unresolved().is_some());
+            open.sort_by_key(|record| record.unresolved().map(|unresolved| unresolved.since.mono));
             open.truncate(at_most);
             open
         })

@@ -268,8 +268,7 @@ mod tests {
         meter.feed(chunk(40).as_bytes(), |_| {});
         drop(meter);
         let open = gate.unresolved(10);
-        let state = open[0].state();
-        let State::Unresolved(unresolved) = &*state else { panic!("resolved") };
+        let unresolved = open[0].unresolved().expect("it waits to be resolved");
         assert!(unresolved.seen.as_ref().is_some_and(|seen| seen.output_total() >= 40));
         assert_eq!(gate.explain("r").len(), 2, "once");
     }

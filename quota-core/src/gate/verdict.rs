@@ -258,7 +258,7 @@ pub(super) fn worst(shortages: &Shortages) -> (Reason, Wait) {
 pub(super) fn overshoot(record: &Record) -> Amounts {
     let terms = &record.claim.terms;
     let mut most = Amounts::default();
-    for (at, bound) in terms.deal.lineup.limits().enumerate() {
+    for (bound, hold) in terms.deal.lineup.limits().zip(record.claim.holds()) {
         let worst = match bound.meter {
             Meter::Output => terms.output_ceiling,
             Meter::Total => terms.input.reserve.saturating_add(terms.output_ceiling),
@@ -266,8 +266,7 @@ pub(super) fn overshoot(record: &Record) -> Amounts {
             _ => continue,
         };
         // What was held later, by extending, raised the worst case by as much.
-        let held = record.claim.holds().nth(at).map_or(0, |hold| hold.amount);
-        most.set(bound.meter, most.get(bound.meter).max(worst.saturating_sub(held)));
+        most.set(bound.meter, most.get(bound.meter).max(worst.saturating_sub(hold.amount)));
     }
     most
 }

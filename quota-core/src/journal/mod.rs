@@ -281,7 +281,7 @@ fn ended(record: &Record) -> Value {
         "charged_usd": Usd::from_units(receipt.charged().get(Meter::Money)).to_string(),
         "late": receipt.is_late(),
     });
-    if let State::Unresolved(unresolved) = &*record.state() {
+    if let Some(unresolved) = record.unresolved() {
         value["cause"] = json!(unresolved.cause.name());
     }
     if let State::Settled(settled) = &*record.state() {

@@ -265,8 +265,8 @@ impl Claim {
         let first = First::of(next);
         let step = first.step();
         let is_ours = self.first.set(first);
-        // Whose box it may be: it counts from here on, unless words came first. The stage only ever rises, so this is tried
-        // three times at most, and nobody waits for whoever has the seat.
+        // Whose box it may be: it counts from here on, unless words came first. The stage only ever rises, by others
+        // twice at most, so this comes to an end, and nobody waits for whoever has the seat.
         // ORDERING: release publishes the box to those who read the stage with acquire; whoever found the box already there
         // has seen it by the acquire of its own failed attempt, and hands it on. Relaxed loads: the exchange decides.
         let counts = |stage| matches!(stage, OPEN | WRITING).then_some(STEPPED);
@@ -304,7 +304,7 @@ impl Record {
     #[inline]
     fn own_state(&self) -> State {
         match self.step {
-            // ORDERING: relaxed, as in `stand`.
+            // ORDERING: relaxed, as in `stand`. A stage of another kind has its box, and `stand` finds it.
             Step::Ended => self.claim.brief.state(self.claim.stage.load(Ordering::Relaxed)).unwrap_or(State::Held),
             Step::Held | Step::On(_) => State::Held,
         }

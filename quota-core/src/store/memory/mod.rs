@@ -59,7 +59,7 @@ pub struct Bounds {
 }
 
 impl Default for Bounds {
-    /// 65,536 rows (some 6 MB) and 16,384 open leases (some 1 MB, and about 0.7 kB for each of up to 32,768 remembered).
+    /// 65,536 rows (some 6 MB) and 16,384 open leases (some 1 MB, and about 0.45 kB for each of up to 32,768 remembered).
     fn default() -> Bounds {
         Bounds { rows: 1 << 16, open_leases: 1 << 14 }
     }

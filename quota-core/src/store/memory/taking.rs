@@ -32,6 +32,12 @@ impl<'a> Asking<'a> {
         }
     }
 
+    /// Whether no soft amount has to be minded, and most limits are asked for one amount whatever is in use.
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        matches!(self, Asking::Choice(choice) if !choice.minds_soft())
+    }
+
     /// Takes from the limits of one row, and pins it; puts what is held into `holds`, and tells every limit that has no room.
     #[inline(always)]
     fn take_row(
@@ -50,8 +56,7 @@ impl<'a> Asking<'a> {
             return Err(Miss::Crowded);
         }
         let mut at = span.from;
-        // Most choices have no soft amounts to mind, and ask most limits for one amount whatever is in use.
-        if matches!(self, Asking::Choice(choice) if !choice.minds_soft()) {
+        if self.is_plain() {
             for (spot, after) in spots[span.places()].iter().zip(&mut holds.words_mut()[span.places()]) {
                 let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
                 let Some(taken) = fit(spot, *word, asks, now) else { break };
@@ -76,10 +81,11 @@ impl<'a> Asking<'a> {
         now: Now,
         mut short: impl FnMut(Lack),
     ) {
-        let minds_soft = !matches!(self, Asking::Choice(choice) if !choice.minds_soft());
         for (at, spot) in (span.from..).zip(&spots[span.places()]) {
             let word = &mut words[spot.column as usize % (row::WIDTH + 1)];
-            if !minds_soft && let Some(taken) = fit(spot, *word, asks, now) {
+            if self.is_plain()
+                && let Some(taken) = fit(spot, *word, asks, now)
+            {
                 *word = taken.word;
                 holds.words_mut()[at as usize] = taken.word;
                 continue;
