@@ -132,7 +132,6 @@ mod tests {
 
     use super::*;
     use crate::gate::Gate;
-    use crate::lease::State;
     use crate::policy::Policy;
     use crate::principal::Principal;
     use crate::reason::Reason;
